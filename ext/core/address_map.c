@@ -1,0 +1,90 @@
+#include "address_map.h"
+
+#include <stdlib.h>
+
+#include "torchgraphdbg/tgd.h"
+
+enum { FIRST_SIZE = 64 };
+
+static size_t slot_of(const tgd_address_map *map, uint64_t key)
+{
+    /* Addresses are aligned; the multiplier (2^64 / golden ratio) spreads them, its high bits are the good ones. */
+    return (size_t)((key >> 4) * 0x9E3779B97F4A7C15u >> 20) & map->mask;
+}
+
+static struct tgd_address_slot *look(const tgd_address_map *map, uint64_t key)
+{
+    size_t i = slot_of(map, key);
+    while (map->slots[i].key != 0 && map->slots[i].key != key) {
+        i = (i + 1) & map->mask;
+    }
+    return &map->slots[i];
+}
+
+static bool enlarge(tgd_address_map *map)
+{
+    size_t size = map->slots == NULL ? FIRST_SIZE : (map->mask + 1) * 2;
+    tgd_address_map larger = {.slots = calloc(size, sizeof *map->slots), .mask = size - 1, .n = map->n};
+    if (larger.slots == NULL) {
+        return false;
+    }
+    for (size_t i = 0; map->slots != NULL && i <= map->mask; i++) {
+        if (map->slots[i].key != 0) {
+            *look(&larger, map->slots[i].key) = map->slots[i];
+        }
+    }
+    free(map->slots);
+    *map = larger;
+    return true;
+}
+
+uint32_t *tgd_address_map_at(tgd_address_map *map, uint64_t key)
+{
+    if ((map->slots == NULL || (map->n + 1) * 2 > map->mask + 1) && !enlarge(map)) {
+        return NULL;
+    }
+    struct tgd_address_slot *slot = look(map, key);
+    if (slot->key == 0) {
+        slot->key = key;
+        slot->value = TGD_NONE;
+        map->n++;
+    }
+    return &slot->value;
+}
+
+uint32_t tgd_address_map_find(const tgd_address_map *map, uint64_t key)
+{
+    if (map->slots == NULL || key == 0) {
+        return TGD_NONE;
+    }
+    const struct tgd_address_slot *slot = look(map, key);
+    return slot->key == 0 ? TGD_NONE : slot->value;
+}
+
+void tgd_address_map_clear(tgd_address_map *map)
+{
+    free(map->slots);
+    *map = (tgd_address_map){0};
+}
+
+void *tgd_grow(void *array, uint32_t *capacity, size_t need, size_t size)
+{
+    if (need <= *capacity) {
+        return array;
+    }
+    if (need >= UINT32_MAX) {
+        return NULL;
+    }
+    size_t larger = *capacity < 16 ? 16 : *capacity > UINT32_MAX / 2 ? UINT32_MAX - 1 : (size_t)*capacity * 2;
+    if (larger < need) {
+        larger = need;
+    }
+    if (larger > SIZE_MAX / size) {
+        return NULL;
+    }
+    void *moved = realloc(array, larger * size);
+    if (moved != NULL) {
+        *capacity = (uint32_t)larger;
+    }
+    return moved;
+}

@@ -1,0 +1,167 @@
+/*
+ * Backward's order, by the rules of torch/csrc/autograd/engine.cpp: a node is ready when every edge into it has
+ * been served, and of the ready ones the one with the highest sequence_nr runs first (AccumulateGrad carries the
+ * highest there is). With end points, as in backward(inputs=...), only nodes on a way to one of them run.
+ * One queue, as on the CPU; the engine keeps one per device, so across devices the order may differ.
+ */
+#include "report.h"
+
+#include <stdlib.h>
+
+typedef struct queue {
+    tgd_node *heap; /* Owned */
+    uint32_t n;
+    const tgd_node_row *nodes; /* Borrowed */
+} queue;
+
+/* Does a run before b? Of equals the one found first. */
+static bool before(const queue *q, tgd_node a, tgd_node b)
+{
+    uint64_t sa = q->nodes[a].sequence_nr, sb = q->nodes[b].sequence_nr;
+    return sa != sb ? sa > sb : a < b;
+}
+
+static void push(queue *q, tgd_node v)
+{
+    uint32_t i = q->n++;
+    while (i > 0 && before(q, v, q->heap[(i - 1) / 2])) {
+        q->heap[i] = q->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    q->heap[i] = v;
+}
+
+static tgd_node pop(queue *q)
+{
+    tgd_node top = q->heap[0], last = q->heap[--q->n];
+    uint32_t i = 0;
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child >= q->n) {
+            break;
+        }
+        if (child + 1 < q->n && before(q, q->heap[child + 1], q->heap[child])) {
+            child++;
+        }
+        if (!before(q, q->heap[child], last)) {
+            break;
+        }
+        q->heap[i] = q->heap[child];
+        i = child;
+    }
+    q->heap[i] = last;
+    return top;
+}
+
+/* Every node in the order the engine would take it if all were wanted. */
+static uint32_t run(const tgd_graph *graph, uint32_t *waiting, queue *q, uint32_t *sequence)
+{
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < graph->n_edges; e++) {
+        if (graph->edges[e].to != TGD_NONE) {
+            waiting[graph->edges[e].to]++;
+        }
+    }
+    for (uint32_t r = 0; r < graph->n_roots; r++) {
+        tgd_node v = graph->roots[r].node;
+        if (v != TGD_NONE && waiting[v] == 0) {
+            waiting[v] = UINT32_MAX; /* queued: the same root may be given twice */
+            push(q, v);
+        }
+    }
+    while (q->n > 0) {
+        tgd_node v = pop(q);
+        sequence[n++] = v;
+        const tgd_node_row *row = &graph->nodes[v];
+        for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges; e++) {
+            tgd_node to = graph->edges[e].to;
+            if (to != TGD_NONE && --waiting[to] == 0) {
+                push(q, to);
+            }
+        }
+    }
+    return n;
+}
+
+/* Keeps those that lead to an end point, or are one. */
+static uint32_t prune(const tgd_graph *graph, const bool *end_points, uint32_t *sequence, uint32_t n, bool *needed)
+{
+    for (uint32_t i = n; i-- > 0;) {
+        tgd_node v = sequence[i];
+        const tgd_node_row *row = &graph->nodes[v];
+        needed[v] = end_points[v];
+        for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges && !needed[v]; e++) {
+            needed[v] = graph->edges[e].to != TGD_NONE && needed[graph->edges[e].to];
+        }
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (needed[sequence[i]]) {
+            sequence[kept++] = sequence[i];
+        }
+    }
+    return kept;
+}
+
+/* Nodes on the longest way from a root; sequence holds every node after all that lead to it. */
+static uint32_t longest(const tgd_graph *graph, const uint32_t *sequence, uint32_t n, uint32_t *depth)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        tgd_node v = sequence[i];
+        const tgd_node_row *row = &graph->nodes[v];
+        uint32_t here = depth[v] + 1;
+        most = here > most ? here : most;
+        for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges; e++) {
+            tgd_node to = graph->edges[e].to;
+            if (to != TGD_NONE && depth[to] < here) {
+                depth[to] = here;
+            }
+        }
+    }
+    return most;
+}
+
+tgd_status tgd_engine_simulate(tgd_report *report, const bool *end_points, tgd_error *err)
+{
+    const tgd_graph *graph = &report->graph;
+    size_t n = graph->n_nodes;
+    if (n == 0) {
+        return TGD_OK;
+    }
+    uint32_t *order = malloc(n * sizeof *order), *sequence = malloc(n * sizeof *sequence);
+    uint32_t *numbers = calloc(n, sizeof *numbers); /* edges still to be served, then depths */
+    bool *needed = end_points == NULL ? NULL : calloc(n, sizeof *needed);
+    queue q = {.heap = malloc(n * sizeof *q.heap), .nodes = graph->nodes};
+    tgd_status status = TGD_OK;
+    if (order == NULL || sequence == NULL || numbers == NULL || q.heap == NULL ||
+        (end_points != NULL && needed == NULL)) {
+        status = tgd_fail_memory(err);
+        goto done;
+    }
+    uint32_t n_run = run(graph, numbers, &q, sequence);
+    for (size_t v = 0; v < n; v++) {
+        numbers[v] = 0;
+    }
+    report->depth = longest(graph, sequence, n_run, numbers);
+    if (end_points != NULL) {
+        n_run = prune(graph, end_points, sequence, n_run, needed);
+    }
+    for (size_t v = 0; v < n; v++) {
+        order[v] = TGD_NONE;
+    }
+    for (uint32_t i = 0; i < n_run; i++) {
+        order[sequence[i]] = i;
+    }
+    report->order = order;
+    report->sequence = sequence;
+    report->n_executed = report->first_error = n_run;
+    order = sequence = NULL;
+done:
+    free(order);
+    free(sequence);
+    free(numbers);
+    free(needed);
+    free(q.heap);
+    return status;
+}

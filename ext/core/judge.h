@@ -1,0 +1,53 @@
+/* How a finding is worded: what the judges (inspect.c, roots.c, unreached.c) tell messages.c beside the kind. */
+#ifndef TGD_JUDGE_H
+#define TGD_JUDGE_H
+
+#include "report.h"
+
+typedef enum tgd_detail {
+    TGD_DETAIL_NONE = 0,
+    /* saved tensors and nodes */
+    TGD_DETAIL_SAVED,          /* PyTorch's own unpack() raises */
+    TGD_DETAIL_CUSTOM,         /* only if the custom Function's backward reads saved_tensors */
+    TGD_DETAIL_UNREAD,         /* the custom Function's backward never names saved_tensors */
+    TGD_DETAIL_HOOK_MAY_MEND,  /* a hook that runs before may bring the storage back */
+    TGD_DETAIL_SHARDED,        /* the same, and the graph has the hooks of a sharded module */
+    TGD_DETAIL_TOO_SMALL,      /* the storage ends before the tensor does */
+    TGD_DETAIL_RESHAPED,       /* other sizes or dtype than its grad_fn or AccumulateGrad was made with */
+    TGD_DETAIL_ERROR_NODE,     /* a node whose apply() throws */
+    TGD_DETAIL_COMPILED_TWICE, /* second derivative of a compiled region */
+    TGD_DETAIL_ONCE,           /* once_differentiable, with create_graph */
+    TGD_DETAIL_COMPILED,       /* a compiled region, with create_graph */
+    TGD_DETAIL_HOOKED,         /* `other` saved tensors are packed by hooks */
+    TGD_DETAIL_OPAQUE,         /* `other` nodes of an unknown class */
+    TGD_DETAIL_BUSY,           /* `other` nodes whose mutex was held */
+    /* roots */
+    TGD_DETAIL_NO_GRAD,        /* requires no grad */
+    TGD_DETAIL_LEAF_ROOT,      /* a leaf that requires grad */
+    TGD_DETAIL_NOT_SCALAR,
+    TGD_DETAIL_COMPLEX_ROOT,
+    TGD_DETAIL_INPUT_NO_GRAD,  /* input `other` of the request does not require grad */
+    /* parameters */
+    TGD_DETAIL_NOT_IN_GRAPH,
+    TGD_DETAIL_TURNED_OFF,     /* in the graph, requires_grad now False */
+    TGD_DETAIL_REPLACED,       /* leaf `other` of the graph is a Parameter nobody names, of the same shape */
+    TGD_DETAIL_NOT_A_LEAF,
+    TGD_DETAIL_ROOT_IS_LEAF,   /* nothing is reached: the root is a leaf */
+    TGD_DETAIL_HIDDEN          /* `other` parameters may be reached where the graph does not show */
+} tgd_detail;
+
+/* The leaf whose storage a saved tensor lives in (itself, or a view of it), or TGD_NONE. */
+static inline uint32_t tgd_saved_leaf(const tgd_graph *graph, const tgd_saved_row *saved)
+{
+    return saved->storage == TGD_NONE ? TGD_NONE : graph->storages[saved->storage].leaf;
+}
+
+/* Was it saved by a custom Function, whose own code decides whether it is ever unpacked? */
+static inline bool tgd_saved_is_custom(const tgd_graph *graph, tgd_node v)
+{
+    const tgd_node_row *row = &graph->nodes[v];
+    uint32_t type = row->inner_type != TGD_NONE ? row->inner_type : row->type;
+    return graph->types[type].kind == TGD_NODE_PYTHON || graph->types[type].kind == TGD_NODE_CPP;
+}
+
+#endif

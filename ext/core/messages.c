@@ -1,0 +1,597 @@
+/* Findings in words: what is so, with PyTorch's own numbers, and what to do about it. */
+#include "judge.h"
+
+#include <string.h>
+
+enum { NAME_LENGTH = 120, NEARBY_NODES = 256 };
+
+static void name(tgd_text *text, const char *s)
+{
+    tgd_text_line(text, s, NAME_LENGTH);
+}
+
+static void shape(tgd_text *text, const tgd_graph *graph, uint32_t list)
+{
+    int ndim;
+    const int64_t *sizes = tgd_graph_shape(graph, list, &ndim);
+    if (ndim < 0) {
+        tgd_text_str(text, "of unknown shape");
+        return;
+    }
+    tgd_text_str(text, "[");
+    for (int i = 0; i < ndim; i++) {
+        tgd_text_str(text, i > 0 ? ", " : "");
+        if (sizes[i] < 0) {
+            tgd_text_str(text, "?");
+        } else {
+            tgd_text_printf(text, "%lld", (long long)sizes[i]);
+        }
+    }
+    tgd_text_str(text, "]");
+}
+
+void tgd_report_tensor_phrase(tgd_text *text, const tgd_graph *graph, int dtype, uint32_t list)
+{
+    const char *dtype_name = tgd_torch_dtype_name(dtype);
+    tgd_text_str(text, dtype_name[0] != '\0' ? dtype_name : "tensor");
+    tgd_text_str(text, " ");
+    shape(text, graph, list);
+}
+
+void tgd_node_phrase(tgd_text *text, const tgd_report *report, tgd_node v)
+{
+    const tgd_graph *graph = &report->graph;
+    const tgd_node_row *row = &graph->nodes[v];
+    name(text, graph->types[row->type].name);
+    if (row->inner_type != TGD_NONE) {
+        tgd_text_str(text, " around ");
+        name(text, graph->types[row->inner_type].name);
+    }
+    if (row->leaf != TGD_NONE && report->leaf_parameter[row->leaf] != TGD_NONE) {
+        tgd_text_str(text, " of ");
+        name(text, report->parameters[report->leaf_parameter[row->leaf]].name);
+    }
+}
+
+/* "the result" / "saved_tensors[1]" */
+static void saved_name(tgd_text *text, const tgd_saved_row *saved)
+{
+    tgd_text_str(text, saved->name);
+    if (saved->index >= 0) {
+        tgd_text_printf(text, "[%ld]", (long)saved->index);
+    }
+}
+
+static const char *saved_parameter(const tgd_report *report, const tgd_saved_row *saved)
+{
+    uint32_t leaf = tgd_saved_leaf(&report->graph, saved);
+    uint32_t parameter = leaf == TGD_NONE ? TGD_NONE : report->leaf_parameter[leaf];
+    return parameter == TGD_NONE ? NULL : report->parameters[parameter].name;
+}
+
+/* "result (float32 [2, 3])", "mat2 (parameter fc.weight, float32 [4, 2])" */
+static void saved_phrase(tgd_text *text, const tgd_report *report, const tgd_saved_row *saved)
+{
+    saved_name(text, saved);
+    if (!(saved->tensor_flags & TGD_TENSOR_DEFINED)) {
+        return;
+    }
+    tgd_text_str(text, " (");
+    const char *parameter = saved_parameter(report, saved);
+    uint32_t leaf = tgd_saved_leaf(&report->graph, saved);
+    if (leaf != TGD_NONE) {
+        bool whole = report->graph.leaves[leaf].tensor == saved->tensor;
+        tgd_text_str(text, whole ? "" : "a view of ");
+        tgd_text_str(text, parameter != NULL ? "parameter " : "a leaf that requires grad");
+        name(text, parameter != NULL ? parameter : "");
+        tgd_text_str(text, ", ");
+    }
+    tgd_report_tensor_phrase(text, &report->graph, saved->dtype, saved->shape);
+    tgd_text_str(text, ")");
+}
+
+/* The parameter met first on the way down from a node: without source lines it says where in the model we are. */
+static const char *nearby_parameter(const tgd_report *report, tgd_node v)
+{
+    const tgd_graph *graph = &report->graph;
+    tgd_node queue[NEARBY_NODES];
+    size_t n = 0;
+    if (report->n_parameters == 0) {
+        return NULL;
+    }
+    queue[n++] = v;
+    for (size_t i = 0; i < n; i++) {
+        const tgd_node_row *row = &graph->nodes[queue[i]];
+        if (row->leaf != TGD_NONE && report->leaf_parameter[row->leaf] != TGD_NONE) {
+            return report->parameters[report->leaf_parameter[row->leaf]].name;
+        }
+        for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges && n < NEARBY_NODES; e++) {
+            if (graph->edges[e].to != TGD_NONE) {
+                queue[n++] = graph->edges[e].to;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* " (node 12, next to fc.weight)" */
+static void place(tgd_text *text, const tgd_report *report, tgd_node v)
+{
+    tgd_text_printf(text, " (node %lu", (unsigned long)v);
+    const char *nearby = report->graph.nodes[v].leaf == TGD_NONE ? nearby_parameter(report, v) : NULL;
+    if (nearby != NULL) {
+        tgd_text_str(text, ", next to ");
+        name(text, nearby);
+    }
+    tgd_text_str(text, ")");
+}
+
+static void root_phrase(tgd_text *text, const tgd_report *report, uint32_t r)
+{
+    tgd_text_str(text, "the root");
+    if (report->graph.n_roots > 1) {
+        tgd_text_printf(text, "s' element %lu", (unsigned long)r);
+    }
+}
+
+static void root_tensor(tgd_text *text, const tgd_report *report, uint32_t r)
+{
+    const tgd_root_row *root = &report->graph.roots[r];
+    tgd_text_str(text, " (");
+    tgd_report_tensor_phrase(text, &report->graph, root->dtype, root->shape);
+    tgd_text_str(text, ")");
+}
+
+static void sizes_of_storage(tgd_text *text, const tgd_graph *graph, const tgd_saved_row *saved)
+{
+    tgd_text_str(text, "its storage holds ");
+    tgd_text_size(text, saved->storage == TGD_NONE ? 0 : graph->storages[saved->storage].bytes);
+    if (saved->numel > 0) {
+        tgd_text_str(text, ", the tensor has ");
+        tgd_text_size(text, (uint64_t)saved->numel * saved->itemsize);
+    }
+}
+
+/* What became of the saved tensor. */
+static void saved_fate(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_saved_row *saved = &report->graph.saved[row->saved];
+    switch ((tgd_finding_kind)row->kind) {
+    case TGD_MODIFIED_IN_PLACE:
+        tgd_text_printf(text, "was changed in place after it was saved: it is at version %lu; expected version %lu",
+                        (unsigned long)saved->version, (unsigned long)saved->saved_version);
+        break;
+    case TGD_DETACHED_IN_PLACE:
+        tgd_text_str(text, "was detached in place, with detach_(), after it was saved");
+        break;
+    case TGD_STORAGE_FREED:
+        tgd_text_str(text, "has no data any more: ");
+        sizes_of_storage(text, &report->graph, saved);
+        break;
+    default:
+        if (row->detail == TGD_DETAIL_RESHAPED) {
+            tgd_text_str(text, "has other sizes or another dtype than in the forward");
+        } else {
+            tgd_text_str(text, "reaches beyond the end of its data: ");
+            sizes_of_storage(text, &report->graph, saved);
+        }
+    }
+}
+
+static void freed_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_saved_row *saved = &report->graph.saved[row->saved];
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_CUSTOM:
+        tgd_text_str(text, " gave its saved tensors back in an earlier backward; if its backward reads them again, "
+                           "PyTorch raises \"Trying to backward through the graph a second time\"");
+        break;
+    case TGD_DETAIL_UNREAD:
+        tgd_text_str(text, " was freed by an earlier backward; its own backward does not name saved_tensors, so it "
+                           "may run again");
+        break;
+    default:
+        tgd_text_str(text, " gave back ");
+        if (saved->flags & TGD_SV_RELEASED_FLAG) {
+            tgd_text_str(text, "what it saved");
+        } else {
+            tgd_text_str(text, "its saved ");
+            saved_name(text, saved);
+        }
+        tgd_text_str(text, " in an earlier backward; going through it a second time raises");
+    }
+}
+
+static void saved_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_saved_row *saved = &report->graph.saved[row->saved];
+    tgd_node_phrase(text, report, row->node);
+    place(text, report, row->node);
+    if (row->kind == TGD_GRAPH_FREED) {
+        freed_message(text, report, row);
+        return;
+    }
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_CUSTOM:
+        tgd_text_str(text, " raises if its backward reads what it saved: ");
+        break;
+    case TGD_DETAIL_UNREAD:
+        tgd_text_str(text, " holds a saved tensor that its own backward does not name: ");
+        break;
+    case TGD_DETAIL_HOOK_MAY_MEND:
+        tgd_text_str(text, " fails unless a hook brings the data back first: its saved ");
+        break;
+    case TGD_DETAIL_SHARDED:
+        tgd_text_str(text, " is served by a sharded module, whose hooks bring the data back before it runs: its saved ");
+        break;
+    default:
+        tgd_text_str(text, saved->flags & TGD_SV_OUTPUT ? " needs its own " : " needs its saved ");
+    }
+    saved_phrase(text, report, saved);
+    tgd_text_str(text, row->detail == TGD_DETAIL_SAVED || row->detail == TGD_DETAIL_TOO_SMALL ||
+                               row->detail == TGD_DETAIL_RESHAPED
+                           ? ", which "
+                           : " ");
+    saved_fate(text, report, row);
+}
+
+static void node_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->detail == TGD_DETAIL_HOOKED) {
+        tgd_text_count(text, row->other);
+        tgd_text_str(text, row->other == 1 ? " saved tensor is" : " saved tensors are");
+        tgd_text_str(text, " packed by saved-tensor hooks (a checkpoint, an offload): not looked into, and PyTorch does "
+                           "not check their version either");
+        return;
+    }
+    if (row->detail == TGD_DETAIL_BUSY) {
+        tgd_text_count(text, row->other);
+        tgd_text_str(text, row->other == 1 ? " node is" : " nodes are");
+        tgd_text_str(text, " being run by another thread: unchecked");
+        return;
+    }
+    tgd_node_phrase(text, report, row->node);
+    place(text, report, row->node);
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_ERROR_NODE:
+        tgd_text_str(text, " stands for an op that has no derivative here: it raises whenever it runs");
+        break;
+    case TGD_DETAIL_COMPILED_TWICE:
+        tgd_text_str(text, " is the second derivative of a region that torch.compile made: it only raises");
+        break;
+    case TGD_DETAIL_COMPILED:
+        tgd_text_str(text, " is a region that torch.compile made: with create_graph=True its gradient cannot be "
+                           "differentiated again");
+        break;
+    case TGD_DETAIL_ONCE:
+        tgd_text_str(text, " has a backward marked once_differentiable: with create_graph=True its gradient cannot be "
+                           "differentiated again");
+        break;
+    case TGD_DETAIL_HIDDEN:
+        tgd_text_str(text, " runs a part of backward that this graph does not show (a reentrant checkpoint, a sharded "
+                           "module): ");
+        tgd_text_count(text, row->other);
+        tgd_text_str(text, row->other == 1 ? " parameter that is not in the graph may be reached there: unchecked"
+                                           : " parameters that are not in the graph may be reached there: unchecked");
+        break;
+    default:
+        tgd_text_str(text, " is of a class that could not be looked into");
+        if (row->other > 1) {
+            tgd_text_str(text, " (");
+            tgd_text_count(text, row->other);
+            tgd_text_str(text, " such nodes)");
+        }
+        tgd_text_str(text, ": what it saved is unchecked");
+    }
+}
+
+static void root_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->detail == TGD_DETAIL_INPUT_NO_GRAD) {
+        tgd_text_printf(text, "inputs[%lu] does not require grad: backward(inputs=...) refuses it",
+                        (unsigned long)row->other);
+        return;
+    }
+    root_phrase(text, report, row->root);
+    root_tensor(text, report, row->root);
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_LEAF_ROOT:
+        tgd_text_str(text, " is a leaf: no op made it, so backward only fills its own grad");
+        break;
+    case TGD_DETAIL_NOT_SCALAR:
+        tgd_text_str(text, " is not a scalar: backward() raises \"grad can be implicitly created only for scalar "
+                           "outputs\" unless it is given a gradient");
+        break;
+    case TGD_DETAIL_COMPLEX_ROOT:
+        tgd_text_str(text, " is complex: backward() raises \"grad can be implicitly created only for real scalar "
+                           "outputs\" unless it is given a gradient");
+        break;
+    default:
+        tgd_text_str(text, " does not require grad and does not have a grad_fn: backward() raises before it runs a "
+                           "node");
+        if (row->reason == TGD_REASON_GRAD_MODE_DISABLED) {
+            tgd_text_str(text, "; it was made under torch.inference_mode()");
+        } else if (row->reason == TGD_REASON_REQUIRES_GRAD_OFF) {
+            tgd_text_str(text, "; none of the given parameters requires grad");
+        }
+    }
+}
+
+static void parameter_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_parameter_row *parameter = &report->parameters[row->parameter];
+    name(text, parameter->name);
+    tgd_text_str(text, " (");
+    tgd_report_tensor_phrase(text, &report->graph, parameter->dtype, parameter->shape);
+    tgd_text_str(text, ") gets no gradient: ");
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_TURNED_OFF:
+        tgd_text_str(text, "it is in the graph, but its requires_grad was set to False after the forward");
+        break;
+    case TGD_DETAIL_REPLACED:
+        tgd_text_printf(text,
+                        "it looks like a replacement made after the forward; the graph holds another Parameter of the "
+                        "same shape (node %lu) that nobody names",
+                        (unsigned long)report->graph.leaves[row->other].node);
+        break;
+    case TGD_DETAIL_NOT_A_LEAF:
+        tgd_text_str(text, "it is not a leaf, and backward keeps the grad of leaves only");
+        break;
+    case TGD_DETAIL_ROOT_IS_LEAF:
+        tgd_text_str(text, "the root is a leaf, so nothing is connected to it");
+        break;
+    default:
+        tgd_text_str(text, row->reason == TGD_REASON_GRAD_MODE_DISABLED
+                               ? "it is not in this graph; the root was made under torch.inference_mode()"
+                               : "it is not in this graph");
+    }
+}
+
+void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding)
+{
+    const tgd_finding_row *row = &report->findings[finding];
+    if (row->saved != TGD_NONE) {
+        saved_message(text, report, row);
+    } else if (row->parameter != TGD_NONE) {
+        parameter_message(text, report, row);
+    } else if (row->kind == TGD_NO_GRAD_FN || row->kind == TGD_BAD_ROOT) {
+        root_message(text, report, row);
+    } else {
+        node_message(text, report, row);
+    }
+}
+
+static const char *in_place_hint(const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_graph *graph = &report->graph;
+    const tgd_saved_row *saved = &graph->saved[row->saved];
+    if (tgd_saved_leaf(graph, saved) != TGD_NONE) {
+        return "call backward() before optimizer.step(), or before whatever else writes to this parameter; or run the "
+               "forward again after the write";
+    }
+    if (saved->flags & TGD_SV_OUTPUT) {
+        return "look for an in-place op on this result (x += y, x[i] = v, relu_, nn.ReLU(inplace=True), masked_fill_): "
+               "use the out-of-place form (x = x + y), or clone() the result before writing to it";
+    }
+    return "look for an in-place op on this tensor or a view of it after the forward used it (x += y, x[i] = v, copy_, "
+           "fill_, an update of a buffer): use the out-of-place form, or hand clone() to the op that saves it";
+}
+
+static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
+{
+    switch ((tgd_finding_kind)row->kind) {
+    case TGD_MODIFIED_IN_PLACE:
+        return in_place_hint(report, row);
+    case TGD_DETACHED_IN_PLACE:
+        return "use y = x.detach(), which leaves x as it is, instead of x.detach_()";
+    case TGD_GRAPH_FREED:
+        return "add the losses up and call backward once; or pass retain_graph=True to the earlier backward or "
+               "autograd.grad; or detach() what one step hands on to the next (a hidden state, a running average)";
+    case TGD_STORAGE_FREED:
+        return "look for untyped_storage().resize_(0), an offload or a sharding that frees this tensor: it must come "
+               "back before backward";
+    case TGD_STORAGE_CHANGED:
+        return "look for x.data = ..., set_() or resize_() on this tensor between forward and backward";
+    case TGD_NO_GRAD_FN:
+        if (row->detail == TGD_DETAIL_LEAF_ROOT) {
+            return "do not call requires_grad_() on a computed value: find where the chain to the parameters was cut "
+                   "(detach, .data, item(), torch.tensor(...), no_grad)";
+        }
+        if (row->reason == TGD_REASON_REQUIRES_GRAD_OFF) {
+            return "call requires_grad_(True) on what should learn, before the forward";
+        }
+        return "look between the parameters and the root for detach(), .data, item(), numpy(), torch.tensor(...), "
+               "argmax or a comparison, a cast to integers, no_grad or inference_mode; call torchgraphdbg.inspect() on "
+               "intermediate tensors to find the last one that still has a grad_fn";
+    case TGD_BAD_ROOT:
+        return row->detail == TGD_DETAIL_INPUT_NO_GRAD
+                   ? "call requires_grad_(True) on it before the forward, or leave it out of inputs"
+                   : "reduce it first (loss.mean(), loss.sum()), or pass gradient= to backward()";
+    case TGD_UNREACHED_PARAMETER:
+        switch ((tgd_detail)row->detail) {
+        case TGD_DETAIL_TURNED_OFF:
+            return "set requires_grad_(True) again before backward";
+        case TGD_DETAIL_REPLACED:
+            return "run the forward again after replacing a parameter, and give the optimizer the new one";
+        case TGD_DETAIL_NOT_A_LEAF:
+            return "create it on its final device and dtype first and call requires_grad_() last; or call "
+                   "retain_grad() on it to see its gradient";
+        default:
+            return "either the forward never used it, or the chain was cut on the way (detach, .data, item(), no_grad, "
+                   "argmax, a cast to integers): call torchgraphdbg.inspect(x, params=...) on intermediate tensors to "
+                   "find the last one that still reaches it; set requires_grad_(False) if it is not meant to learn";
+        }
+    case TGD_NOT_DIFFERENTIABLE:
+        return row->detail == TGD_DETAIL_ERROR_NODE
+                   ? "replace the op, or keep it out of the graph with detach(); after once_differentiable, do not "
+                     "differentiate the gradient again"
+                   : "run this part without torch.compile (torch.compiler.disable), or without create_graph";
+    case TGD_CHECK_OFF:
+        return "avoid in-place ops on tensors inside a checkpoint or under saved-tensor hooks: they change gradients "
+               "without an error";
+    default:
+        return "";
+    }
+}
+
+void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding)
+{
+    tgd_text_str(text, hint_of(report, &report->findings[finding]));
+}
+
+/* ---- the verdict ---- */
+
+static void verdict_of_saved(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_saved_row *saved = &report->graph.saved[row->saved];
+    const char *parameter = saved_parameter(report, saved);
+    if (row->kind == TGD_GRAPH_FREED) {
+        tgd_text_str(text, "an earlier backward already used and freed this part of the graph");
+        return;
+    }
+    if (parameter != NULL) {
+        tgd_text_str(text, "parameter ");
+        name(text, parameter);
+    } else {
+        tgd_text_str(text, "its saved ");
+        saved_name(text, saved);
+    }
+    switch ((tgd_finding_kind)row->kind) {
+    case TGD_MODIFIED_IN_PLACE:
+        tgd_text_str(text, parameter != NULL ? " was changed in place after the forward used it"
+                                             : " was changed in place");
+        break;
+    case TGD_DETACHED_IN_PLACE:
+        tgd_text_str(text, " was cut off by detach_()");
+        break;
+    case TGD_STORAGE_FREED:
+        tgd_text_str(text, " has lost its data");
+        break;
+    default:
+        tgd_text_str(text, " has another size than in the forward");
+    }
+}
+
+static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    bool certain = row->severity == TGD_ERROR;
+    bool crash = row->kind == TGD_STORAGE_FREED || row->kind == TGD_STORAGE_CHANGED;
+    tgd_text_str(text, "backward() ");
+    tgd_text_str(text, certain ? "will " : "may ");
+    tgd_text_str(text, crash ? "raise or crash" : "raise");
+    if (row->node != TGD_NONE && row->root == TGD_NONE) {
+        tgd_text_str(text, " at ");
+        tgd_node_phrase(text, report, row->node);
+    }
+    tgd_text_str(text, ": ");
+    if (row->saved != TGD_NONE) {
+        verdict_of_saved(text, report, row);
+    } else if (row->kind == TGD_NO_GRAD_FN) {
+        root_phrase(text, report, row->root);
+        tgd_text_str(text, " has no grad_fn");
+    } else if (row->kind == TGD_BAD_ROOT) {
+        tgd_text_printf(text, "inputs[%lu] does not require grad", (unsigned long)row->other);
+    } else {
+        tgd_text_str(text, row->severity == TGD_ERROR ? "this node has no derivative"
+                                                      : "its gradient cannot be differentiated again");
+    }
+}
+
+static void verdict_of_unreached(tgd_text *text, const tgd_report *report, uint32_t first)
+{
+    uint32_t n = 0;
+    for (uint32_t i = first; i < report->n_findings; i++) {
+        n += report->findings[i].kind == TGD_UNREACHED_PARAMETER;
+    }
+    tgd_text_str(text, "backward() runs, but ");
+    if (n > 1) {
+        tgd_text_count(text, n);
+        tgd_text_str(text, " parameters get no gradient: ");
+    }
+    for (uint32_t i = first, shown = 0; i < report->n_findings && shown < 2; i++) {
+        if (report->findings[i].kind == TGD_UNREACHED_PARAMETER) {
+            tgd_text_str(text, shown++ > 0 ? ", " : "");
+            tgd_text_line(text, report->parameters[report->findings[i].parameter].name, 48);
+        }
+    }
+    tgd_text_str(text, n > 2 ? ", ..." : n == 1 ? " gets no gradient" : "");
+}
+
+static void verdict_of_health(tgd_text *text, const tgd_report *report)
+{
+    tgd_summary summary;
+    tgd_report_summary(report, &summary);
+    tgd_text_str(text, "no fault found: backward() will run ");
+    tgd_text_count(text, summary.n_executed);
+    tgd_text_str(text, summary.n_executed == 1 ? " node" : " nodes");
+    if (summary.n_parameters_reached > 0) {
+        bool all = summary.n_parameters_reached == summary.n_parameters;
+        tgd_text_str(text, all ? " and reach all " : " and reach ");
+        tgd_text_count(text, summary.n_parameters_reached);
+        if (!all) {
+            tgd_text_str(text, " of ");
+            tgd_text_count(text, summary.n_parameters);
+        }
+        tgd_text_str(text, summary.n_parameters == 1 ? " parameter" : " parameters");
+    }
+    if (summary.n_unchecked > 0) {
+        tgd_text_str(text, "; ");
+        tgd_text_count(text, summary.n_unchecked);
+        tgd_text_str(text, summary.n_unchecked == 1 ? " thing is unchecked" : " things are unchecked");
+    }
+}
+
+void tgd_verdict_write(tgd_text *text, const tgd_report *report)
+{
+    if (report->n_errors + report->n_warnings == 0) {
+        verdict_of_health(text, report);
+        return;
+    }
+    const tgd_finding_row *first = &report->findings[0];
+    if (first->detail == TGD_DETAIL_LEAF_ROOT) {
+        tgd_text_str(text, "backward() fills only the root's own grad: ");
+        root_phrase(text, report, first->root);
+        tgd_text_str(text, " is a leaf");
+    } else if (first->kind == TGD_UNREACHED_PARAMETER) {
+        verdict_of_unreached(text, report, 0);
+    } else {
+        verdict_of_fault(text, report, first);
+    }
+    if (report->n_errors > 1) {
+        tgd_text_str(text, " (and ");
+        tgd_text_count(text, report->n_errors - 1);
+        tgd_text_str(text, report->n_errors == 2 ? " more error)" : " more errors)");
+    }
+}
+
+/* ---- snprintf's manners for tgd.h ---- */
+
+static size_t copy(char *buffer, size_t size, tgd_text *text)
+{
+    size_t needed = text->status == TGD_OK ? text->n : 0;
+    if (size > 0) {
+        size_t n = needed < size ? needed : size - 1;
+        if (n > 0) {
+            memcpy(buffer, text->bytes, n);
+        }
+        buffer[n] = '\0';
+    }
+    tgd_text_drop(text);
+    return needed;
+}
+
+size_t tgd_report_finding_message(const tgd_report *report, size_t i, char *buffer, size_t size)
+{
+    tgd_text text;
+    tgd_text_init(&text, NULL, NULL);
+    tgd_message_write(&text, report, i);
+    return copy(buffer, size, &text);
+}
+
+size_t tgd_report_finding_hint(const tgd_report *report, size_t i, char *buffer, size_t size)
+{
+    tgd_text text;
+    tgd_text_init(&text, NULL, NULL);
+    tgd_hint_write(&text, report, i);
+    return copy(buffer, size, &text);
+}

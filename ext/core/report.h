@@ -1,0 +1,80 @@
+/*
+ * A report: the snapshot, what the simulated backward says about it, and the findings. graphviz/ and json.c read
+ * it directly.
+ */
+#ifndef TGD_REPORT_H
+#define TGD_REPORT_H
+
+#include "graph.h"
+#include "text.h"
+
+typedef struct tgd_parameter_row {
+    char *name;      /* Owned */
+    uint64_t tensor; /* address */
+    uint32_t leaf;   /* in graph.leaves, or TGD_NONE: not in this graph */
+    tgd_node node;   /* of a tensor that is no leaf: its grad_fn in this graph, or TGD_NONE */
+    uint32_t shape;  /* in graph.shapes, or TGD_NONE */
+    uint32_t flags;  /* TGD_TENSOR_* */
+    int64_t numel;
+    int8_t dtype, device_type, device_index, layout;
+    bool reached;    /* backward will give it a gradient */
+} tgd_parameter_row;
+
+typedef struct tgd_finding_row {
+    uint8_t kind, severity, reason; /* tgd_finding_kind, tgd_severity, tgd_reason */
+    uint8_t detail;                 /* which wording, private to the judge that made it (messages.c) */
+    tgd_node node;
+    uint32_t saved;     /* row in graph.saved, or TGD_NONE */
+    uint32_t parameter; /* in parameters, or TGD_NONE */
+    uint32_t root;      /* in graph.roots, or TGD_NONE */
+    uint32_t group;
+    uint32_t other;     /* detail's own: a leaf, a count */
+} tgd_finding_row;
+
+struct tgd_report {
+    tgd_graph graph;
+    tgd_parameter_row *parameters; /* Owned */
+    tgd_finding_row *findings;     /* Owned, most important first */
+    uint32_t *order;               /* Owned, per node: place in backward's order, TGD_NONE = not run */
+    uint32_t *sequence;            /* Owned, n_executed nodes in that order */
+    uint32_t *leaf_parameter;      /* Owned, per leaf: its first parameter, or TGD_NONE */
+    char *verdict;                 /* Owned */
+    uint32_t n_parameters, n_findings, n_executed, n_groups, finding_capacity;
+    uint32_t first_error; /* place in the order of the first node that raises, or n_executed */
+    uint32_t depth;
+    bool has_parameters, create_graph, has_inputs;
+    bool root_fails; /* backward refuses the roots themselves */
+    size_t n_errors, n_warnings, n_notes;
+};
+
+/* The default dtype-and-shape phrase: "float32 [3, 4]". */
+void tgd_report_tensor_phrase(tgd_text *text, const tgd_graph *graph, int dtype, uint32_t shape);
+
+/* ---- the parts of tgd_report_capture, in order ---- */
+
+/* Backward's order by the engine's own rules. Fills order, sequence, n_executed and depth. inputs is NULL or
+   one flag per node: needed as an end point. */
+tgd_status tgd_engine_simulate(tgd_report *report, const bool *end_points, tgd_error *err);
+/* Findings about saved tensors and nodes. */
+tgd_status tgd_judge_nodes(tgd_report *report, const tgd_lookup *lookup, tgd_error *err);
+/* Findings about the roots. */
+tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_error *err);
+/* Findings about parameters: reads report->parameters. Must run while the request's tensors are alive. */
+tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err);
+
+/* Appends. */
+tgd_status tgd_report_add(tgd_report *report, tgd_finding_row row, tgd_error *err);
+
+/* ---- words (messages.c) ---- */
+void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding);
+void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding);
+void tgd_verdict_write(tgd_text *text, const tgd_report *report);
+/* "fc.weight" or "a leaf"; "MulBackward0"; "MulBackward0 in CopySlices" */
+void tgd_node_phrase(tgd_text *text, const tgd_report *report, tgd_node v);
+
+/* ---- documents ---- */
+tgd_status tgd_text_report_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+/* TGD_FORMAT_GV and TGD_FORMAT_SVG, and the functions of tgd.h that choose a format, are in graphviz/. */
+
+#endif

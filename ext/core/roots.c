@@ -1,0 +1,69 @@
+/* What backward checks before it runs a node: torch/autograd/__init__.py (_make_grads) and
+   torch/csrc/autograd/python_engine.cpp. */
+#include "judge.h"
+
+static tgd_status add(tgd_report *report, tgd_finding_kind kind, tgd_severity severity, tgd_detail detail,
+                      tgd_reason reason, uint32_t root, uint32_t other, tgd_error *err)
+{
+    tgd_finding_row row = {.kind = (uint8_t)kind, .severity = (uint8_t)severity, .detail = (uint8_t)detail,
+                           .reason = (uint8_t)reason, .node = TGD_NONE, .saved = TGD_NONE, .parameter = TGD_NONE,
+                           .root = root, .other = other, .group = report->n_groups++};
+    if (root != TGD_NONE) {
+        row.node = report->graph.roots[root].node;
+    }
+    return tgd_report_add(report, row, err);
+}
+
+/* Why a root requires no grad, as far as the tensors themselves prove it. */
+static tgd_reason why_no_grad(const tgd_report *report, const tgd_root_row *root)
+{
+    if (root->flags & TGD_TENSOR_INFERENCE) {
+        return TGD_REASON_GRAD_MODE_DISABLED;
+    }
+    bool frozen = report->n_parameters > 0;
+    for (uint32_t i = 0; i < report->n_parameters && frozen; i++) {
+        frozen = !(report->parameters[i].flags & TGD_TENSOR_REQUIRES_GRAD);
+    }
+    return frozen ? TGD_REASON_REQUIRES_GRAD_OFF : TGD_REASON_NONE;
+}
+
+static tgd_status judge_root(tgd_report *report, uint32_t r, tgd_error *err)
+{
+    const tgd_root_row *root = &report->graph.roots[r];
+    if (root->flags == 0) {
+        return TGD_OK; /* given as a node */
+    }
+    if (!(root->flags & TGD_TENSOR_REQUIRES_GRAD) && root->node == TGD_NONE) {
+        report->root_fails = true;
+        return add(report, TGD_NO_GRAD_FN, TGD_ERROR, TGD_DETAIL_NO_GRAD, why_no_grad(report, root), r, TGD_NONE, err);
+    }
+    tgd_status status = TGD_OK;
+    if (root->flags & TGD_TENSOR_LEAF) {
+        status = add(report, TGD_NO_GRAD_FN, TGD_WARNING, TGD_DETAIL_LEAF_ROOT, TGD_REASON_ROOT_IS_LEAF, r, TGD_NONE,
+                     err);
+    }
+    if (status == TGD_OK && root->numel >= 0 && root->numel != 1) {
+        status = add(report, TGD_BAD_ROOT, TGD_NOTE, TGD_DETAIL_NOT_SCALAR, TGD_REASON_NONE, r, TGD_NONE, err);
+    } else if (status == TGD_OK && (root->flags & TGD_TENSOR_COMPLEX)) {
+        status = add(report, TGD_BAD_ROOT, TGD_NOTE, TGD_DETAIL_COMPLEX_ROOT, TGD_REASON_NONE, r, TGD_NONE, err);
+    }
+    return status;
+}
+
+tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_error *err)
+{
+    tgd_status status = TGD_OK;
+    for (uint32_t r = 0; r < report->graph.n_roots && status == TGD_OK; r++) {
+        status = judge_root(report, r, err);
+    }
+    for (size_t i = 0; i < request->n_inputs && request->inputs != NULL && status == TGD_OK; i++) {
+        tgd_torch_tensor_info tensor;
+        tgd_torch_tensor_read(request->inputs[i], &tensor);
+        if (!(tensor.flags & TGD_TENSOR_REQUIRES_GRAD)) {
+            report->root_fails = true;
+            status = add(report, TGD_BAD_ROOT, TGD_ERROR, TGD_DETAIL_INPUT_NO_GRAD, TGD_REASON_NONE, TGD_NONE,
+                         (uint32_t)i, err);
+        }
+    }
+    return status;
+}

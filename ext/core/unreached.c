@@ -1,0 +1,169 @@
+/* Parameters that backward will leave without a gradient, and why, as far as the graph alone proves it. */
+#include "judge.h"
+
+#include <stdlib.h>
+
+typedef struct judge {
+    tgd_report *report;
+    tgd_error *err;
+    bool hidden;        /* a node runs a backward of its own, on a graph we do not see */
+    bool sharded;       /* gradients are put in place by the hooks of a sharded module */
+    bool root_is_leaf;  /* every root is a leaf: nothing can be reached */
+    bool inference;     /* a root was made under inference_mode */
+    bool *candidates;   /* Owned, per leaf: a Parameter that nobody names; NULL where there is none */
+    uint32_t n_hidden, first_hiding;
+    uint32_t groups[TGD_DETAIL_HIDDEN + 1];
+} judge;
+
+static bool is_reached(const judge *j, const tgd_parameter_row *parameter)
+{
+    const tgd_report *report = j->report;
+    if (parameter->leaf != TGD_NONE) {
+        return report->order[report->graph.leaves[parameter->leaf].node] != TGD_NONE &&
+               (parameter->flags & TGD_TENSOR_REQUIRES_GRAD);
+    }
+    if (!(parameter->flags & TGD_TENSOR_LEAF)) {
+        return (parameter->flags & TGD_TENSOR_RETAINS_GRAD) && parameter->node != TGD_NONE &&
+               report->order[parameter->node] != TGD_NONE;
+    }
+    for (uint32_t r = 0; r < report->graph.n_roots; r++) {
+        /* backward() on a leaf fills its own grad, and needs no node for it */
+        if (report->graph.roots[r].tensor == parameter->tensor && (parameter->flags & TGD_TENSOR_REQUIRES_GRAD)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A Parameter of the graph that nobody names, with the same sizes and dtype as one that no graph uses: the module
+   got a new Parameter after its forward. Several of one shape are matched in order. */
+static uint32_t replaced_by(judge *j, const tgd_parameter_row *parameter)
+{
+    const tgd_graph *graph = &j->report->graph;
+    if (j->candidates == NULL || parameter->shape == TGD_NONE || (parameter->flags & TGD_TENSOR_HAS_ACCUMULATOR)) {
+        return TGD_NONE;
+    }
+    for (uint32_t i = 0; i < graph->n_leaves; i++) {
+        const tgd_leaf_row *leaf = &graph->leaves[i];
+        if (j->candidates[i] && leaf->shape == parameter->shape && leaf->dtype == parameter->dtype &&
+            leaf->device_type == parameter->device_type && leaf->device_index == parameter->device_index) {
+            j->candidates[i] = false;
+            return i;
+        }
+    }
+    return TGD_NONE;
+}
+
+static tgd_status find_candidates(judge *j)
+{
+    const tgd_report *report = j->report;
+    const tgd_torch_python *python = tgd_torch_get_python();
+    if (python == NULL || python->is_parameter == NULL || report->graph.n_leaves == 0) {
+        return TGD_OK;
+    }
+    bool any = false, *candidates = calloc(report->graph.n_leaves, sizeof *candidates);
+    if (candidates == NULL) {
+        return tgd_fail_memory(j->err);
+    }
+    for (uint32_t i = 0; i < report->graph.n_leaves; i++) {
+        candidates[i] = report->leaf_parameter[i] == TGD_NONE &&
+                        python->is_parameter((const tgd_torch_tensor *)(uintptr_t)report->graph.leaves[i].tensor) == 1;
+        any = any || candidates[i];
+    }
+    if (any) {
+        j->candidates = candidates;
+    } else {
+        free(candidates);
+    }
+    return TGD_OK;
+}
+
+static tgd_status add(judge *j, uint32_t parameter, tgd_detail detail, tgd_reason reason, uint32_t other)
+{
+    tgd_report *report = j->report;
+    if (j->groups[detail] == TGD_NONE) {
+        j->groups[detail] = report->n_groups++;
+    }
+    tgd_finding_row row = {.kind = TGD_UNREACHED_PARAMETER, .severity = TGD_WARNING, .detail = (uint8_t)detail,
+                           .reason = (uint8_t)reason, .node = TGD_NONE, .saved = TGD_NONE, .parameter = parameter,
+                           .root = TGD_NONE, .other = other, .group = j->groups[detail]};
+    uint32_t leaf = report->parameters[parameter].leaf;
+    if (leaf != TGD_NONE) {
+        row.node = report->graph.leaves[leaf].node;
+    }
+    return tgd_report_add(report, row, j->err);
+}
+
+static tgd_status judge_one(judge *j, uint32_t i)
+{
+    tgd_parameter_row *parameter = &j->report->parameters[i];
+    parameter->reached = is_reached(j, parameter);
+    if (parameter->reached) {
+        return TGD_OK;
+    }
+    if (!(parameter->flags & TGD_TENSOR_REQUIRES_GRAD)) {
+        bool used = parameter->leaf != TGD_NONE &&
+                    j->report->order[j->report->graph.leaves[parameter->leaf].node] != TGD_NONE;
+        return used ? add(j, i, TGD_DETAIL_TURNED_OFF, TGD_REASON_REQUIRES_GRAD_OFF, TGD_NONE) : TGD_OK;
+    }
+    if (j->hidden || (j->sharded && (parameter->flags & TGD_TENSOR_SUBCLASS))) {
+        j->n_hidden++;
+        return TGD_OK;
+    }
+    if (!(parameter->flags & TGD_TENSOR_LEAF)) {
+        return add(j, i, TGD_DETAIL_NOT_A_LEAF, TGD_REASON_NONE, TGD_NONE);
+    }
+    if (j->root_is_leaf) {
+        return add(j, i, TGD_DETAIL_ROOT_IS_LEAF, TGD_REASON_ROOT_IS_LEAF, TGD_NONE);
+    }
+    uint32_t replacement = replaced_by(j, parameter);
+    if (replacement != TGD_NONE) {
+        return add(j, i, TGD_DETAIL_REPLACED, TGD_REASON_REWRAPPED, replacement);
+    }
+    return add(j, i, TGD_DETAIL_NOT_IN_GRAPH, j->inference ? TGD_REASON_GRAD_MODE_DISABLED : TGD_REASON_NONE, TGD_NONE);
+}
+
+static void look_around(judge *j)
+{
+    const tgd_report *report = j->report;
+    const tgd_graph *graph = &report->graph;
+    for (uint32_t i = 0; i < report->n_executed; i++) {
+        uint32_t flags = tgd_graph_type(graph, report->sequence[i])->python_flags;
+        if ((flags & (TGD_PY_HIDES_GRAPH | TGD_PY_HIDES_PARAMETERS)) && j->first_hiding == TGD_NONE) {
+            j->first_hiding = report->sequence[i];
+        }
+        j->hidden = j->hidden || (flags & TGD_PY_HIDES_GRAPH);
+        j->sharded = j->sharded || (flags & TGD_PY_HIDES_PARAMETERS);
+    }
+    j->root_is_leaf = true;
+    for (uint32_t r = 0; r < graph->n_roots; r++) {
+        const tgd_root_row *root = &graph->roots[r];
+        uint32_t leaf_that_learns = TGD_TENSOR_LEAF | TGD_TENSOR_REQUIRES_GRAD;
+        j->root_is_leaf = j->root_is_leaf && (root->flags & leaf_that_learns) == leaf_that_learns;
+        j->inference = j->inference || (root->flags & TGD_TENSOR_INFERENCE);
+    }
+}
+
+tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err)
+{
+    if (!report->has_parameters || report->has_inputs) {
+        return TGD_OK; /* nobody asks, or backward was asked to fill only some */
+    }
+    judge j = {.report = report, .err = err, .first_hiding = TGD_NONE};
+    for (size_t d = 0; d < sizeof j.groups / sizeof *j.groups; d++) {
+        j.groups[d] = TGD_NONE;
+    }
+    look_around(&j);
+    tgd_status status = find_candidates(&j);
+    for (uint32_t i = 0; i < report->n_parameters && status == TGD_OK; i++) {
+        status = judge_one(&j, i);
+    }
+    if (status == TGD_OK && j.n_hidden > 0) {
+        tgd_finding_row row = {.kind = TGD_OPAQUE_NODE, .severity = TGD_NOTE, .detail = TGD_DETAIL_HIDDEN,
+                               .node = j.first_hiding, .saved = TGD_NONE, .parameter = TGD_NONE, .root = TGD_NONE,
+                               .other = j.n_hidden, .group = report->n_groups++};
+        status = tgd_report_add(report, row, err);
+    }
+    free(j.candidates);
+    return status;
+}

@@ -1,0 +1,28 @@
+/*
+ * What needs both Python.h and libtorch_python: telling tensors and nodes from other objects, and reading nodes
+ * that are written in Python. Linked into the extension only, never into libtorchgraphdbg.
+ */
+#ifndef TGD_PYTHON_SHIM_H
+#define TGD_PYTHON_SHIM_H
+
+#include <Python.h>
+
+#include "shim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tgd_object_kind { TGD_OBJECT_OTHER = 0, TGD_OBJECT_TENSOR, TGD_OBJECT_NODE } tgd_object_kind;
+
+/* GIL held. Sets the pointer that fits (borrowed: `object` keeps it alive), the other to NULL. Makes no wrapper and
+   runs no Python code. A node object whose C++ node is gone is TGD_OBJECT_NODE with *node NULL. */
+tgd_object_kind tgd_torch_object(PyObject *object, const tgd_torch_tensor **tensor, const tgd_torch_node **node);
+
+/* For tgd_torch_set_python(). Borrowed for ever. */
+const tgd_torch_python *tgd_torch_python_hooks(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
