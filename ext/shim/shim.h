@@ -82,6 +82,7 @@ typedef struct tgd_torch_node_info {
     uint32_t n_pre_hooks, n_tensor_pre_hooks, n_retain_grad_hooks, n_post_hooks;
     tgd_node_kind kind;
     int has_saved; /* 0: this class never saves a tensor, do not visit */
+    uint32_t raising_edges; /* bit k: this class only raises where a gradient is wanted along edge k; all: along any */
     const tgd_torch_tensor *variable; /* AccumulateGrad's leaf, else NULL */
 } tgd_torch_node_info;
 
@@ -149,7 +150,7 @@ enum {
     TGD_PY_ONCE_DIFFERENTIABLE = 1u << 0, /* backward is wrapped by once_differentiable */
     TGD_PY_COMPILED = 1u << 1,            /* a region made by torch.compile */
     TGD_PY_RAISES = 1u << 2,              /* its backward only raises (double backward of a compiled region) */
-    TGD_PY_READS_SAVED = 1u << 3,         /* its backward's code names saved_tensors */
+    TGD_PY_READS_SAVED = 1u << 3,         /* its backward's code names saved_tensors, or may */
     TGD_PY_HIDES_GRAPH = 1u << 4,         /* runs a backward of its own: a reentrant checkpoint */
     TGD_PY_HIDES_PARAMETERS = 1u << 5     /* gradients reach parameters behind the graph's back (FSDP) */
 };

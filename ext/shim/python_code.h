@@ -1,0 +1,27 @@
+/* What Python's own objects tell of a class of nodes. Plain CPython API; runs no Python code, keeps no reference,
+   leaves no exception. GIL held. */
+#ifndef TGD_PYTHON_CODE_H
+#define TGD_PYTHON_CODE_H
+
+#include <Python.h>
+
+#include <cstdint>
+
+namespace tgd
+{
+
+/* TGD_PY_* of a class of nodes (the class of a grad_fn that is a torch.autograd.Function). */
+std::uint32_t tgd_py_function_flags(PyTypeObject *type);
+
+/* Is it an instance of torch._C._FunctionBase: a torch.autograd.Function's node? */
+bool tgd_py_is_function(PyObject *object);
+
+/* Is it the wrapper of a node written in C++? */
+bool tgd_py_is_cpp_function(PyObject *object);
+
+/* 1: a torch.nn.Parameter, or something that says so (_is_param); 0: not. */
+int tgd_py_is_parameter(PyObject *object);
+
+} // namespace tgd
+
+#endif
