@@ -6,10 +6,12 @@
 
 enum { FIRST_SIZE = 64 };
 
+/* Objects made one after the other lie near each other, and are met one after the other: keeping their order within
+   a megabyte keeps the table in cache. The megabytes are scattered (2^64 / golden ratio), or large aligned strides
+   would all fall on a few slots. */
 static size_t slot_of(const tgd_address_map *map, uint64_t key)
 {
-    /* Addresses are aligned; the multiplier (2^64 / golden ratio) spreads them, its high bits are the good ones. */
-    return (size_t)((key >> 4) * 0x9E3779B97F4A7C15u >> 20) & map->mask;
+    return (size_t)((key >> 4) + ((key >> 20) * 0x9E3779B97F4A7C15u >> 24)) & map->mask;
 }
 
 static struct tgd_address_slot *look(const tgd_address_map *map, uint64_t key)

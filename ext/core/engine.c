@@ -7,6 +7,7 @@
 #include "report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct queue {
     tgd_node *heap; /* Owned */
@@ -14,47 +15,49 @@ typedef struct queue {
     const tgd_node_row *nodes; /* Borrowed */
 } queue;
 
-/* Does a run before b? Of equals the one found first. */
-static bool before(const queue *q, tgd_node a, tgd_node b)
+/* Does the engine's comparison put a after b? Threads number their nodes each from 0 and every AccumulateGrad has
+   the same number, so equals are common: which of them comes first is up to the heap. */
+static bool after(const queue *q, tgd_node a, tgd_node b)
 {
-    uint64_t sa = q->nodes[a].sequence_nr, sb = q->nodes[b].sequence_nr;
-    return sa != sb ? sa > sb : a < b;
+    return q->nodes[a].sequence_nr < q->nodes[b].sequence_nr;
 }
 
-static void push(queue *q, tgd_node v)
+/* push and pop are step by step those of std::priority_queue, so that equals come in the engine's order too. */
+static void rise(queue *q, uint32_t i, tgd_node v)
 {
-    uint32_t i = q->n++;
-    while (i > 0 && before(q, v, q->heap[(i - 1) / 2])) {
+    while (i > 0 && after(q, q->heap[(i - 1) / 2], v)) {
         q->heap[i] = q->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
     q->heap[i] = v;
 }
 
+static void push(queue *q, tgd_node v)
+{
+    rise(q, q->n++, v);
+}
+
 static tgd_node pop(queue *q)
 {
     tgd_node top = q->heap[0], last = q->heap[--q->n];
-    uint32_t i = 0;
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= q->n) {
-            break;
-        }
-        if (child + 1 < q->n && before(q, q->heap[child + 1], q->heap[child])) {
-            child++;
-        }
-        if (!before(q, q->heap[child], last)) {
-            break;
+    uint32_t i = 0, child = 2; /* the hole sinks to the bottom, then the last one rises from there */
+    for (; child < q->n; child = 2 * i + 2) {
+        if (after(q, q->heap[child], q->heap[child - 1])) {
+            child--;
         }
         q->heap[i] = q->heap[child];
         i = child;
     }
-    q->heap[i] = last;
+    if (child == q->n) {
+        q->heap[i] = q->heap[child - 1];
+        i = child - 1;
+    }
+    rise(q, i, last);
     return top;
 }
 
-/* Every node in the order the engine would take it if all were wanted. */
-static uint32_t run(const tgd_graph *graph, uint32_t *waiting, queue *q, uint32_t *sequence)
+/* The nodes in the order the engine takes them: all, or those needed. waiting is zeroed. */
+static uint32_t run(const tgd_graph *graph, const bool *needed, uint32_t *waiting, queue *q, uint32_t *sequence)
 {
     uint32_t n = 0;
     for (uint32_t e = 0; e < graph->n_edges; e++) {
@@ -64,7 +67,7 @@ static uint32_t run(const tgd_graph *graph, uint32_t *waiting, queue *q, uint32_
     }
     for (uint32_t r = 0; r < graph->n_roots; r++) {
         tgd_node v = graph->roots[r].node;
-        if (v != TGD_NONE && waiting[v] == 0) {
+        if (v != TGD_NONE && waiting[v] == 0 && (needed == NULL || needed[v])) {
             waiting[v] = UINT32_MAX; /* queued: the same root may be given twice */
             push(q, v);
         }
@@ -75,7 +78,7 @@ static uint32_t run(const tgd_graph *graph, uint32_t *waiting, queue *q, uint32_
         const tgd_node_row *row = &graph->nodes[v];
         for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges; e++) {
             tgd_node to = graph->edges[e].to;
-            if (to != TGD_NONE && --waiting[to] == 0) {
+            if (to != TGD_NONE && --waiting[to] == 0 && (needed == NULL || needed[to])) {
                 push(q, to);
             }
         }
@@ -83,8 +86,8 @@ static uint32_t run(const tgd_graph *graph, uint32_t *waiting, queue *q, uint32_
     return n;
 }
 
-/* Keeps those that lead to an end point, or are one. */
-static uint32_t prune(const tgd_graph *graph, const bool *end_points, uint32_t *sequence, uint32_t n, bool *needed)
+/* Marks those that lead to an end point, or are one. */
+static void mark(const tgd_graph *graph, const bool *end_points, const uint32_t *sequence, uint32_t n, bool *needed)
 {
     for (uint32_t i = n; i-- > 0;) {
         tgd_node v = sequence[i];
@@ -94,13 +97,6 @@ static uint32_t prune(const tgd_graph *graph, const bool *end_points, uint32_t *
             needed[v] = graph->edges[e].to != TGD_NONE && needed[graph->edges[e].to];
         }
     }
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (needed[sequence[i]]) {
-            sequence[kept++] = sequence[i];
-        }
-    }
-    return kept;
 }
 
 /* Nodes on the longest way from a root; sequence holds every node after all that lead to it. */
@@ -139,13 +135,13 @@ tgd_status tgd_engine_simulate(tgd_report *report, const bool *end_points, tgd_e
         status = tgd_fail_memory(err);
         goto done;
     }
-    uint32_t n_run = run(graph, numbers, &q, sequence);
-    for (size_t v = 0; v < n; v++) {
-        numbers[v] = 0;
-    }
+    uint32_t n_run = run(graph, NULL, numbers, &q, sequence);
+    memset(numbers, 0, n * sizeof *numbers);
     report->depth = longest(graph, sequence, n_run, numbers);
     if (end_points != NULL) {
-        n_run = prune(graph, end_points, sequence, n_run, needed);
+        mark(graph, end_points, sequence, n_run, needed);
+        memset(numbers, 0, n * sizeof *numbers);
+        n_run = run(graph, needed, numbers, &q, sequence);
     }
     for (size_t v = 0; v < n; v++) {
         order[v] = TGD_NONE;

@@ -271,16 +271,12 @@ static void link_units(tgd_units *units, scratch *s)
 static tgd_status number_findings(tgd_units *units, tgd_error *err)
 {
     const tgd_report *report = units->report;
-    uint32_t n_groups = 0;
-    for (uint32_t i = 0; i < report->n_findings; i++) {
-        n_groups = report->findings[i].group >= n_groups ? report->findings[i].group + 1 : n_groups;
-    }
-    uint32_t *number = rows(n_groups, sizeof *number);
+    uint32_t *number = rows((size_t)report->n_groups * 3, sizeof *number);
     if (number == NULL) {
         return tgd_fail_memory(err);
     }
     for (uint32_t i = 0; i < report->n_findings; i++) {
-        uint32_t *seen = &number[report->findings[i].group];
+        uint32_t *seen = &number[(size_t)report->findings[i].group * 3 + report->findings[i].severity];
         if (*seen == 0) {
             *seen = ++units->n_numbers;
         }
@@ -398,10 +394,9 @@ static tgd_status allocate(tgd_units *units, scratch *s, tgd_error *err)
     s->leaf_seen = rows(graph->n_leaves, sizeof *s->leaf_seen);
     units->unit_of = rows(n, sizeof *units->unit_of);
     units->number = rows(report->n_findings, sizeof *units->number);
-    units->parameter_of = rows(graph->n_leaves, sizeof *units->parameter_of);
     units->is_view = rows(graph->n_types, sizeof *units->is_view);
     bool ok = s->order != NULL && s->waiting != NULL && s->heap != NULL && s->real != NULL && s->leaf_seen != NULL &&
-              units->unit_of != NULL && units->number != NULL && units->parameter_of != NULL && units->is_view != NULL;
+              units->unit_of != NULL && units->number != NULL && units->is_view != NULL;
     return ok ? TGD_OK : tgd_fail_memory(err);
 }
 
@@ -486,7 +481,6 @@ void tgd_units_clear(tgd_units *units)
     free(units->finding);
     free(units->must);
     free(units->cross);
-    free(units->parameter_of);
     free(units->modules);
     free(units->number);
     free(units->is_view);
@@ -531,7 +525,7 @@ void tgd_fold_shape(tgd_text *text, const tgd_graph *graph, uint32_t shape)
 
 void tgd_fold_leaf(tgd_text *text, const tgd_units *units, uint32_t leaf)
 {
-    uint32_t parameter = units->parameter_of[leaf];
+    uint32_t parameter = units->report->leaf_parameter[leaf];
     if (parameter != TGD_NONE) {
         const char *name = units->report->parameters[parameter].name;
         const char *dot = strrchr(name, '.');

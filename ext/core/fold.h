@@ -34,10 +34,9 @@ typedef struct tgd_units {
     uint32_t *finding;      /* Owned, per unit: the most important finding about it, or TGD_NONE */
     uint8_t *must;          /* Owned, per unit: 1 = must be a box of its own */
     uint32_t *cross;        /* Owned, per unit: edges that pass from units up to this one to later ones */
-    uint32_t *parameter_of; /* Owned, per leaf: its first parameter, or TGD_NONE */
     tgd_module_row *modules; /* Owned */
     uint32_t n_modules, module_capacity;
-    uint32_t *number;       /* Owned, per finding: 1, 2, ... over the groups, as the picture prints them */
+    uint32_t *number;       /* Owned, per finding: 1, 2, ... over groups and severities, as the text report counts */
     uint32_t n_numbers;
     bool *is_view;          /* Owned, per type */
 } tgd_units;

@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-    REPEATS_FROM = 10, /* with fewer pieces every one of them is shown */
     TRIES = 6,         /* periods tried at one place */
     WORK_PER_PIECE = 24
 };
@@ -40,8 +39,10 @@ static tgd_item make_item(const tgd_units *units, uint32_t a, uint32_t b, uint32
 {
     tgd_item item = {.a = a, .b = b, .context = context, .module = TGD_NONE, .copies = 1};
     item.form = b - a == 1 ? TGD_FOLD_ONE : module != TGD_NONE ? TGD_FOLD_MODULE : TGD_FOLD_RUN;
-    if (module != TGD_NONE) {
-        item.module = item.form == TGD_FOLD_ONE ? units->module[a] : module;
+    if (item.form == TGD_FOLD_MODULE) {
+        item.module = module;
+    } else if (item.form == TGD_FOLD_ONE && module != TGD_NONE && units->named[a]) {
+        item.module = units->module[a];
     }
     return item;
 }
@@ -327,14 +328,10 @@ tgd_status tgd_item_open(tgd_items *out, const tgd_units *units, const tgd_item 
         context = out->rows[0].module;
         status = cut_pieces(out, units, item->a, item->b, context, err);
     }
-    for (int pass = 0; pass < 4 && status == TGD_OK && out->n > REPEATS_FROM; pass++) {
-        bool same = pass < 2;
-        if (!same && out->n <= most) {
-            break;
-        }
+    for (int pass = 0; pass < 4 && status == TGD_OK && out->n > most; pass++) {
         uint32_t before = out->n;
-        status = fold_repeats(out, units, same, err);
-        pass += pass == 0 && out->n == before; /* nothing new for the second look */
+        status = fold_repeats(out, units, pass < 2, err); /* first what is identical, then what is alike */
+        pass += pass == 0 && out->n == before;            /* nothing new for the second look */
     }
     if (status == TGD_OK && out->n > most) {
         pack(out, units, most);

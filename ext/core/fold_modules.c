@@ -140,14 +140,10 @@ static tgd_status name_leaves(tgd_units *units, uint32_t *leaf_module, tgd_error
     trie t = {.units = units};
     tgd_status status = add_module(units, (tgd_module_row){.name = "", .parent = TGD_NONE}, err);
     for (uint32_t leaf = 0; leaf < report->graph.n_leaves; leaf++) {
-        units->parameter_of[leaf] = TGD_NONE;
+        uint32_t parameter = report->leaf_parameter[leaf];
         leaf_module[leaf] = TGD_NONE;
-    }
-    for (uint32_t p = 0; p < report->n_parameters && status == TGD_OK; p++) {
-        uint32_t leaf = report->parameters[p].leaf;
-        if (leaf != TGD_NONE && units->parameter_of[leaf] == TGD_NONE) {
-            units->parameter_of[leaf] = p;
-            status = module_of(&t, report->parameters[p].name, &leaf_module[leaf], err);
+        if (parameter != TGD_NONE && status == TGD_OK) {
+            status = module_of(&t, report->parameters[parameter].name, &leaf_module[leaf], err);
         }
     }
     free(t.table);

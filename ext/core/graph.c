@@ -26,6 +26,10 @@ tgd_status tgd_shapes_intern(tgd_shapes *shapes, const int64_t *numbers, int n, 
         return TGD_OK;
     }
     size_t count = (size_t)n;
+    if (shapes->n > 0 && same(shapes, shapes->last, numbers, count)) {
+        *out = shapes->last; /* neighbours mostly have the same sizes */
+        return TGD_OK;
+    }
     for (uint64_t key = hash_numbers(numbers, count);; key = key + 16 == 0 ? 1 : key + 16) {
         uint32_t *index = tgd_address_map_at(&shapes->seen, key);
         if (index == NULL) {
@@ -33,7 +37,7 @@ tgd_status tgd_shapes_intern(tgd_shapes *shapes, const int64_t *numbers, int n, 
         }
         if (*index != TGD_NONE) {
             if (same(shapes, *index, numbers, count)) {
-                *out = *index;
+                *out = shapes->last = *index;
                 return TGD_OK;
             }
             continue; /* another list with this hash */

@@ -15,7 +15,8 @@ typedef struct tgd_type_row {
     const void *key;  /* C++ class; NULL for a Python class */
     const char *name; /* for ever, or in graph.strings */
     tgd_node_kind kind;
-    uint32_t python_flags; /* TGD_PY_* */
+    uint32_t python_flags;  /* TGD_PY_* */
+    uint32_t raising_edges; /* as in tgd_torch_node_info */
 } tgd_type_row;
 
 enum {
@@ -97,6 +98,7 @@ typedef struct tgd_shapes {
     uint32_t *at;         /* Owned, n + 1 of them */
     tgd_address_map seen; /* hash -> list; emptied by tgd_graph_seal() */
     uint32_t n, n_numbers, capacity, number_capacity;
+    uint32_t last; /* asked for most recently */
 } tgd_shapes;
 
 typedef struct tgd_graph {

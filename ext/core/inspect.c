@@ -98,10 +98,14 @@ static tgd_saved_state state_of(const judge *j, const tgd_saved_row *saved)
     return reshaped(j, saved) ? TGD_SAVED_STORAGE_CHANGED : TGD_SAVED_OK;
 }
 
-/* One group for all findings with this key. */
-static tgd_status group_of(judge *j, uint64_t key, uint32_t *out)
+/* One group for all findings of a kind with this key; a group of its own where there is no key. */
+static tgd_status group_of(judge *j, tgd_finding_kind kind, uint64_t key, uint32_t *out)
 {
-    uint32_t *group = tgd_address_map_at(&j->groups, key == 0 ? 1 : key);
+    if (key == 0) {
+        *out = j->report->n_groups++;
+        return TGD_OK;
+    }
+    uint32_t *group = tgd_address_map_at(&j->groups, key * TGD_N_FINDING_KINDS + kind);
     if (group == NULL) {
         return tgd_fail_memory(j->err);
     }
@@ -172,13 +176,16 @@ static tgd_status add_for_saved(judge *j, tgd_node v, uint32_t s)
         break;
     case TGD_SAVED_STORAGE_FREED:
         row.kind = TGD_STORAGE_FREED;
+        row.reason = TGD_REASON_STORAGE_RESIZED;
         row.severity = (uint8_t)storage_severity(j, v, &detail);
         key = graph->storages[saved->storage].address;
         break;
     case TGD_SAVED_STORAGE_CHANGED:
         row.kind = TGD_STORAGE_CHANGED;
+        row.reason = TGD_REASON_STORAGE_RESIZED;
         row.severity = (uint8_t)storage_severity(j, v, &detail);
         if (reshaped(j, saved)) {
+            row.reason = TGD_REASON_DATA_SWAPPED;
             /* The op may accept the new sizes, and then the gradient is of another function. */
             row.severity = row.severity == TGD_ERROR ? TGD_WARNING : row.severity;
             detail = detail == TGD_DETAIL_SAVED ? TGD_DETAIL_RESHAPED : detail;
@@ -189,7 +196,7 @@ static tgd_status add_for_saved(judge *j, tgd_node v, uint32_t s)
         break;
     }
     row.detail = (uint8_t)detail;
-    tgd_status status = group_of(j, key, &row.group);
+    tgd_status status = group_of(j, (tgd_finding_kind)row.kind, key, &row.group);
     return status == TGD_OK ? tgd_report_add(j->report, row, j->err) : status;
 }
 
@@ -202,10 +209,25 @@ static tgd_status add_for_node(judge *j, tgd_node v, tgd_finding_kind kind, tgd_
     return tgd_report_add(j->report, row, j->err);
 }
 
+/* Is a gradient wanted along an edge for which the class has no formula? */
+static bool lacks_formula(const tgd_report *report, tgd_node v)
+{
+    const tgd_node_row *row = &report->graph.nodes[v];
+    uint32_t raising = tgd_graph_type(&report->graph, v)->raising_edges;
+    for (uint32_t k = 0; raising != 0 && k < row->n_edges; k++) {
+        tgd_node to = report->graph.edges[row->first_edge + k].to;
+        bool wanted = to != TGD_NONE && report->order[to] != TGD_NONE;
+        if (wanted && (raising == UINT32_MAX || (k < 32 && (raising >> k & 1u)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tgd_status judge_type(judge *j, tgd_node v)
 {
     const tgd_type_row *type = tgd_graph_type(&j->report->graph, v);
-    if (type->kind == TGD_NODE_ERROR) {
+    if (type->kind == TGD_NODE_ERROR || lacks_formula(j->report, v)) {
         return add_for_node(j, v, TGD_NOT_DIFFERENTIABLE, TGD_ERROR, TGD_DETAIL_ERROR_NODE, TGD_NONE);
     }
     if (type->python_flags & TGD_PY_RAISES) {

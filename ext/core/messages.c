@@ -422,6 +422,10 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
                    "find the last one that still reaches it; set requires_grad_(False) if it is not meant to learn";
         }
     case TGD_NOT_DIFFERENTIABLE:
+        if (row->detail == TGD_DETAIL_ONCE) {
+            return "leave create_graph out; or take once_differentiable off and write this backward with ops that have "
+                   "a derivative";
+        }
         return row->detail == TGD_DETAIL_ERROR_NODE
                    ? "replace the op, or keep it out of the graph with detach(); after once_differentiable, do not "
                      "differentiate the gradient again"

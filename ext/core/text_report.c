@@ -15,21 +15,23 @@ enum {
 /* Words of `s` from column `column` on, later lines indented. */
 static void wrap(tgd_text *text, const char *s, size_t column, size_t indent)
 {
+    bool begun = false; /* a word stands on this line */
     while (*s != '\0') {
         size_t n = strcspn(s, " "), characters = 0;
         for (size_t i = 0; i < n; characters++) {
             uint32_t c;
             i += tgd_utf8_next(s + i, n - i, &c);
         }
-        if (column > indent && column + 1 + characters > WIDTH) {
+        if (begun && column + 1 + characters > WIDTH) {
             tgd_text_printf(text, "\n%*s", (int)indent, "");
             column = indent;
-        } else if (column > indent) {
+        } else if (begun) {
             tgd_text_str(text, " ");
             column++;
         }
         tgd_text_bytes(text, s, n);
         column += characters;
+        begun = true;
         s += n;
         while (*s == ' ') {
             s++;

@@ -138,18 +138,21 @@ static void look_around(judge *j)
     j->root_is_leaf = true;
     for (uint32_t r = 0; r < graph->n_roots; r++) {
         const tgd_root_row *root = &graph->roots[r];
-        uint32_t leaf_that_learns = TGD_TENSOR_LEAF | TGD_TENSOR_REQUIRES_GRAD;
-        j->root_is_leaf = j->root_is_leaf && (root->flags & leaf_that_learns) == leaf_that_learns;
+        bool leaf = root->node == TGD_NONE || tgd_graph_type(graph, root->node)->kind == TGD_NODE_ACCUMULATE_GRAD;
+        j->root_is_leaf = j->root_is_leaf && leaf && (root->flags & TGD_TENSOR_REQUIRES_GRAD);
         j->inference = j->inference || (root->flags & TGD_TENSOR_INFERENCE);
     }
 }
 
 tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err)
 {
-    if (!report->has_parameters || report->has_inputs) {
-        return TGD_OK; /* nobody asks, or backward was asked to fill only some */
-    }
     judge j = {.report = report, .err = err, .first_hiding = TGD_NONE};
+    if (report->has_inputs) { /* backward was asked to fill only some */
+        for (uint32_t i = 0; i < report->n_parameters; i++) {
+            report->parameters[i].reached = is_reached(&j, &report->parameters[i]);
+        }
+        return TGD_OK;
+    }
     for (size_t d = 0; d < sizeof j.groups / sizeof *j.groups; d++) {
         j.groups[d] = TGD_NONE;
     }
