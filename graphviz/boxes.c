@@ -1,0 +1,320 @@
+#include "boxes.h"
+
+#include <string.h>
+
+enum { MOST_BIG_FLAGS = 4 };
+
+void tgd_quantity(tgd_text *text, int64_t n)
+{
+    static const struct {
+        int64_t unit;
+        const char *name;
+    } units[] = {{1000000000, " G"}, {1000000, " M"}, {1000, " k"}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        int64_t unit = units[i].unit;
+        if (n >= unit && (unit > 1000 || n >= 10000)) {
+            tgd_text_printf(text, "%lld", (long long)(n / unit));
+            if (n < 100 * unit && unit > 1000) {
+                tgd_text_printf(text, ".%lld", (long long)(n % unit / (unit / 10)));
+            }
+            tgd_text_str(text, units[i].name);
+            return;
+        }
+    }
+    tgd_text_printf(text, "%lld", (long long)n);
+}
+
+void tgd_finding_phrase(tgd_text *text, const tgd_report *report, uint32_t finding)
+{
+    const tgd_finding_row *row = &report->findings[finding];
+    const tgd_saved_row *saved = row->saved == TGD_NONE ? NULL : &report->graph.saved[row->saved];
+    switch ((tgd_finding_kind)row->kind) {
+    case TGD_MODIFIED_IN_PLACE:
+        if (saved != NULL) {
+            tgd_text_printf(text, "saved %s is v%lu, now v%lu", saved->name, (unsigned long)saved->saved_version,
+                            (unsigned long)saved->version);
+            return;
+        }
+        break;
+    case TGD_DETACHED_IN_PLACE:
+        tgd_text_printf(text, "saved %s was detached", saved == NULL ? "tensor" : saved->name);
+        return;
+    case TGD_GRAPH_FREED:
+        tgd_text_str(text, "freed by an earlier backward");
+        return;
+    case TGD_STORAGE_FREED:
+        tgd_text_printf(text, "saved %s has no data", saved == NULL ? "tensor" : saved->name);
+        return;
+    case TGD_STORAGE_CHANGED:
+        tgd_text_printf(text, "saved %s changed its size", saved == NULL ? "tensor" : saved->name);
+        return;
+    case TGD_NOT_DIFFERENTIABLE:
+        tgd_text_str(text, row->severity == TGD_ERROR ? "has no derivative" : "not differentiable twice");
+        return;
+    case TGD_OPAQUE_NODE:
+        tgd_text_str(text, "could not be looked into");
+        return;
+    case TGD_CHECK_OFF:
+        tgd_text_str(text, "version check is off");
+        return;
+    case TGD_UNREACHED_PARAMETER:
+        tgd_text_str(text, "gets no gradient");
+        return;
+    default:
+        break;
+    }
+    tgd_text_str(text, tgd_finding_statement((tgd_finding_kind)row->kind));
+}
+
+static tgd_severity worst(const tgd_fold_box *box)
+{
+    tgd_severity severity = TGD_NOTE;
+    for (uint32_t i = 0; i < box->n_marks; i++) {
+        severity = box->severity[i] < severity ? box->severity[i] : severity;
+    }
+    return severity;
+}
+
+bool tgd_box_is_flagged(const tgd_fold *fold, uint32_t index)
+{
+    const tgd_fold_box *box = &fold->boxes[index];
+    return box->form == TGD_FOLD_ONE && box->n_marks > 0 && worst(box) != TGD_NOTE;
+}
+
+static bool big_flags(const tgd_fold *fold)
+{
+    uint32_t n = 0;
+    for (uint32_t b = 0; b < fold->n_boxes; b++) {
+        n += tgd_box_is_flagged(fold, b);
+    }
+    return n <= MOST_BIG_FLAGS;
+}
+
+void tgd_boxes_measure(tgd_place *places, const tgd_fold *fold)
+{
+    bool big = big_flags(fold);
+    for (uint32_t b = 0; b < fold->n_boxes; b++) {
+        const tgd_fold_box *box = &fold->boxes[b];
+        tgd_place *place = &places[b];
+        *place = (tgd_place){.w = TGD_BOX_WIDTH, .h = TGD_BOX_HEIGHT};
+        if (tgd_box_is_flagged(fold, b)) {
+            place->w = TGD_FLAG_WIDTH;
+            place->h = big ? TGD_FLAG_HEIGHT : TGD_FLAG_SMALL;
+        } else if (box->form == TGD_FOLD_REPEAT) {
+            place->w = TGD_BOX_WIDE;
+            place->h += 4;
+            place->behind = 8;
+        } else if (box->form != TGD_FOLD_ONE) {
+            place->h += 4;
+            place->behind = 4;
+        } else if (box->n_leaves > 0) {
+            place->h += TGD_BOX_LEAVES;
+        }
+    }
+}
+
+/* "weight bias", "leaf 3×4", "100,000 leaves" */
+static void leaf_names(tgd_text *text, const tgd_fold *fold, const tgd_fold_box *box)
+{
+    const tgd_report *report = fold->units->report;
+    bool named = false;
+    for (uint32_t i = 0; i < box->n_leaves && i < TGD_FOLD_LEAVES; i++) {
+        named = named || report->leaf_parameter[box->leaves[i]] != TGD_NONE;
+    }
+    if (box->n_leaves > 4 || (box->n_leaves > 1 && !named)) {
+        tgd_text_count(text, box->n_leaves);
+        tgd_text_str(text, named ? " parameters" : " leaves");
+        return;
+    }
+    for (uint32_t i = 0; i < box->n_leaves; i++) {
+        tgd_text_str(text, i > 0 ? " " : "");
+        tgd_fold_leaf(text, fold->units, box->leaves[i]);
+    }
+}
+
+static void count_nodes(tgd_text *text, uint32_t n, const char *after)
+{
+    tgd_text_count(text, n);
+    tgd_text_str(text, n == 1 ? " node" : " nodes");
+    tgd_text_str(text, after);
+}
+
+static void lead_shape(tgd_text *text, const tgd_fold *fold, const tgd_fold_box *box)
+{
+    const tgd_graph *graph = &fold->units->report->graph;
+    const tgd_node_row *row = &graph->nodes[box->lead];
+    if (row->n_inputs > 0) {
+        tgd_fold_shape(text, graph, graph->inputs[row->first_input].shape);
+    }
+}
+
+/* The line with the diamond: names to the left, number of elements to the right. */
+static void draw_leaves(tgd_text *out, const tgd_fold *fold, const tgd_fold_box *box, double x, double y, double w,
+                        tgd_colour colour)
+{
+    tgd_text names;
+    tgd_text amount;
+    tgd_text_init(&names, NULL, NULL);
+    tgd_text_init(&amount, NULL, NULL);
+    tgd_text_str(&names, "◆ ");
+    leaf_names(&names, fold, box);
+    tgd_quantity(&amount, box->n_elements);
+    tgd_type type = {11, TGD_SANS, colour};
+    double used = tgd_svg_label(out, x + w, y, tgd_svg_words(out, &amount), type, TGD_END, w / 2);
+    tgd_svg_label(out, x, y, tgd_svg_words(out, &names), type, TGD_START, w - used - 8);
+    tgd_text_drop(&names);
+    tgd_text_drop(&amount);
+}
+
+static void draw_marks(tgd_text *out, const tgd_fold_box *box, double x, double y, double radius)
+{
+    for (uint32_t i = 0; i < box->n_marks; i++) {
+        tgd_svg_mark(out, x + 26 * (double)i, y, box->marks[i], box->severity[i], radius);
+    }
+}
+
+static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box *box, const tgd_place *place)
+{
+    const tgd_report *report = fold->units->report;
+    const tgd_graph *graph = &report->graph;
+    tgd_tone tone = tgd_tone_of(worst(box));
+    bool raises = box->state == TGD_FOLD_RAISES;
+    double x = place->x - place->w / 2;
+    double y = place->y - place->h / 2;
+    double w = place->w - 20;
+    double marks = 22 + 26 * (double)(box->n_marks - 1);
+    tgd_svg_rect(out, x, y, place->w, place->h, 7, (tgd_pen){tone.tint, tone.stroke, raises ? 3 : 1.5, NULL});
+    draw_marks(out, box, x + 18, y + 16, 10);
+    tgd_text words;
+    tgd_text_init(&words, NULL, NULL);
+    tgd_node_phrase(&words, report, box->lead);
+    tgd_svg_label(out, x + 10 + marks, y + 21, tgd_svg_words(out, &words), (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK},
+                  TGD_START, w - marks);
+    tgd_text_drop(&words);
+
+    tgd_text_init(&words, NULL, NULL);
+    tgd_finding_phrase(&words, report, box->finding);
+    tgd_type phrase = {12.5, TGD_BOLD, tone.text};
+    if (place->h < TGD_FLAG_HEIGHT) {
+        tgd_svg_label(out, x + 10, y + 38, tgd_svg_words(out, &words), phrase, TGD_START, w);
+        tgd_text_drop(&words);
+        if (box->n_leaves > 0) {
+            draw_leaves(out, fold, box, x + 10, y + 52, w, TGD_COLOUR_INK2);
+        }
+        return;
+    }
+    tgd_svg_label(out, x + 10, y + 55, tgd_svg_words(out, &words), phrase, TGD_START, w);
+    tgd_text_drop(&words);
+
+    const tgd_finding_row *row = &report->findings[box->finding];
+    tgd_text_init(&words, NULL, NULL);
+    if (row->saved != TGD_NONE && graph->saved[row->saved].shape != TGD_NONE) {
+        tgd_fold_shape(&words, graph, graph->saved[row->saved].shape);
+        tgd_text_printf(&words, " %s", tgd_torch_dtype_name(graph->saved[row->saved].dtype));
+    } else {
+        lead_shape(&words, fold, box);
+    }
+    tgd_svg_label(out, x + 10, y + 38, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, TGD_COLOUR_INK2},
+                  TGD_START, w);
+    tgd_text_drop(&words);
+
+    const char *why = "see the numbered finding";
+    if (row->kind == TGD_UNREACHED_PARAMETER) {
+        why = "its grad will stay None";
+    } else if (raises) {
+        why = row->kind == TGD_MODIFIED_IN_PLACE && box->n_leaves == 0 ? "changed in place, so backward raises here"
+                                                                       : "backward raises here";
+    } else if (row->severity == TGD_ERROR) {
+        why = "would raise too, if backward got here";
+    } else if (row->saved != TGD_NONE) {
+        why = "backward may raise here";
+    }
+    tgd_svg_paragraph(out, x + 10, y + 70, 14, why, (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
+                      box->n_leaves > 0 ? 1 : 2);
+    if (box->n_leaves > 0) {
+        draw_leaves(out, fold, box, x + 10, y + 85, w, TGD_COLOUR_INK2);
+    }
+}
+
+static void draw_pill(tgd_text *out, double right, double y, const char *s, tgd_colour stroke, tgd_colour ink,
+                      double *left)
+{
+    double w = tgd_style_width(s, strlen(s), 11.5, TGD_BOLD) + 10;
+    *left = right - w;
+    tgd_svg_rect(out, *left, y, w, 16, 8, (tgd_pen){TGD_COLOUR_CARD, stroke, 1, NULL});
+    tgd_svg_label(out, *left + w / 2, y + 12, s, (tgd_type){11.5, TGD_BOLD, ink}, TGD_MIDDLE, w);
+}
+
+static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)
+{
+    const tgd_fold_box *box = &fold->boxes[index];
+    bool never = box->state == TGD_FOLD_NEVER;
+    tgd_colour stroke = never ? TGD_COLOUR_MUTE : TGD_COLOUR_EDGE;
+    tgd_colour ink = never ? TGD_COLOUR_INK3 : TGD_COLOUR_INK;
+    tgd_colour ink2 = never ? TGD_COLOUR_INK3 : TGD_COLOUR_INK2;
+    double x = place->x - place->w / 2;
+    double y = place->y - place->h / 2;
+    double w = place->w - 20;
+    for (double card = place->behind; card > 0; card -= 4) {
+        tgd_svg_rect(out, x + card, y - card, place->w, place->h, 7,
+                     (tgd_pen){TGD_COLOUR_BEHIND, TGD_COLOUR_MUTE, 1, NULL});
+    }
+    tgd_svg_rect(out, x, y, place->w, place->h, 7,
+                 (tgd_pen){never ? TGD_COLOUR_FRAME : TGD_COLOUR_NODE, stroke, 1, NULL});
+    double right = x + 10 + w;
+    if (box->form == TGD_FOLD_REPEAT) {
+        tgd_text pill;
+        tgd_text_init(&pill, NULL, NULL);
+        tgd_text_str(&pill, "×");
+        tgd_text_count(&pill, box->copies);
+        draw_pill(out, right, y + 6, tgd_svg_words(out, &pill), stroke, ink, &right);
+        tgd_text_drop(&pill);
+        right -= 6;
+    }
+    tgd_text words;
+    tgd_text_init(&words, NULL, NULL);
+    tgd_fold_title(&words, fold, index);
+    tgd_svg_label(out, x + 10, y + 18, tgd_svg_words(out, &words), (tgd_type){13.5, TGD_BOLD, ink}, TGD_START,
+                  right - x - 10);
+    tgd_text_drop(&words);
+
+    tgd_text_init(&words, NULL, NULL);
+    double used = 0;
+    if (box->form == TGD_FOLD_ONE) {
+        lead_shape(&words, fold, box);
+        tgd_svg_label(out, x + 10, y + 33, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, ink2}, TGD_START, w);
+    } else {
+        if (box->n_elements > 0) {
+            tgd_text amount;
+            tgd_text_init(&amount, NULL, NULL);
+            tgd_text_str(&amount, "◆ ");
+            tgd_quantity(&amount, box->n_elements);
+            used = 8 + tgd_svg_label(out, x + 10 + w, y + 35, tgd_svg_words(out, &amount),
+                                     (tgd_type){11, TGD_SANS, ink2}, TGD_END, w / 2);
+            tgd_text_drop(&amount);
+        }
+        if (box->form == TGD_FOLD_REPEAT && box->n_nodes < 1000000 && box->n_nodes / box->copies > 1) {
+            count_nodes(&words, box->n_nodes / box->copies, box->identical ? " each, identical" : " each");
+        } else {
+            count_nodes(&words, box->n_nodes, "");
+        }
+        tgd_svg_label(out, x + 10, y + 35, tgd_svg_words(out, &words), (tgd_type){11, TGD_SANS, ink2}, TGD_START,
+                      w - used);
+    }
+    tgd_text_drop(&words);
+    if (box->form == TGD_FOLD_ONE && box->n_leaves > 0) {
+        draw_leaves(out, fold, box, x + 10, y + 47, w, ink2);
+    }
+    draw_marks(out, box, x - 3, y - 1, 11);
+}
+
+void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)
+{
+    tgd_text_str(out, "<g class=\"node\">\n");
+    if (tgd_box_is_flagged(fold, index)) {
+        draw_flagged(out, fold, &fold->boxes[index], place);
+    } else {
+        draw_plain(out, fold, index, place);
+    }
+    tgd_text_str(out, "</g>\n");
+}

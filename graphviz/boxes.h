@@ -1,0 +1,21 @@
+/* The boxes of the graph: their words, their sizes, their drawing. */
+#ifndef TGD_BOXES_H
+#define TGD_BOXES_H
+
+#include "arrange.h"
+
+/* Sizes for every box of a fold. */
+void tgd_boxes_measure(tgd_place *places, const tgd_fold *fold);
+
+void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t box, const tgd_place *place);
+
+/* A box that stands out because of its finding, not merely numbered. */
+bool tgd_box_is_flagged(const tgd_fold *fold, uint32_t box);
+
+/* "saved result v0, now v1": a finding in a few words, as they stand in its box and as its heading. */
+void tgd_finding_phrase(tgd_text *text, const tgd_report *report, uint32_t finding);
+
+/* "590 k", "11.2 M": a number of elements */
+void tgd_quantity(tgd_text *text, int64_t n);
+
+#endif

@@ -1,0 +1,12 @@
+/* The documents that graphviz/ writes. */
+#ifndef TGD_DOCUMENTS_H
+#define TGD_DOCUMENTS_H
+
+#include "report.h"
+
+/* The sheet. TGD_OK, TGD_ENOMEM, TGD_EIO, TGD_EGRAPHVIZ. */
+tgd_status tgd_svg_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+/* The folded graph for dot, a statement a line. TGD_OK, TGD_ENOMEM, TGD_EIO. */
+tgd_status tgd_gv_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+
+#endif

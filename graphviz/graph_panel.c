@@ -1,0 +1,375 @@
+#include "graph_panel.h"
+
+#include "boxes.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double readable = 0.9; /* smallest scale at which nothing more needs folding */
+static const double largest = 1.15;
+enum { MOST_BOXES = 32, FEWEST_BOXES = 10, BUDGET_STEP = 4, HEAD = 42, LEGEND = 44, STRIP = 26, MOST_NAMES = 12 };
+
+static double measure(const tgd_fold *fold, tgd_place *places, double w, double h)
+{
+    tgd_boxes_measure(places, fold);
+    return tgd_arrange_estimate(fold, places, w, h, largest);
+}
+
+tgd_status tgd_graph_panel_fold(tgd_fold *out, const tgd_units *units, double w, double h, tgd_error *err)
+{
+    tgd_fold best = {0};
+    double best_scale = 0;
+    for (uint32_t budget = MOST_BOXES; budget >= FEWEST_BOXES; budget -= BUDGET_STEP) {
+        tgd_fold fold;
+        tgd_place places[TGD_FOLD_BOXES];
+        tgd_status status = tgd_fold_make(&fold, units, budget, err);
+        if (status != TGD_OK) {
+            tgd_fold_clear(&best);
+            return status;
+        }
+        double scale = measure(&fold, places, w, h);
+        if (best.boxes == NULL || scale > best_scale + 0.04) {
+            tgd_fold_clear(&best);
+            best = fold;
+            best_scale = scale;
+        } else {
+            tgd_fold_clear(&fold);
+        }
+        if (best_scale >= readable) {
+            break;
+        }
+    }
+    *out = best;
+    return TGD_OK;
+}
+
+/* ---- edges ---- */
+
+static bool fails(const tgd_report *report)
+{
+    return report->root_fails || report->first_error < report->n_executed;
+}
+
+static tgd_pen edge_pen(const tgd_fold *fold, const tgd_fold_edge *edge)
+{
+    tgd_fold_state from = fold->boxes[edge->from].state;
+    tgd_fold_state to = fold->boxes[edge->to].state;
+    const char *dash = edge->folded ? "5 4" : NULL;
+    if (from == TGD_FOLD_RUNS && to != TGD_FOLD_NEVER) {
+        bool hot = fails(fold->units->report);
+        return (tgd_pen){.stroke = hot ? TGD_COLOUR_ERR_STROKE : TGD_COLOUR_EDGE,
+                         .width = hot ? 3 : 1.5,
+                         .dash = hot && dash != NULL ? "7 6" : dash};
+    }
+    return (tgd_pen){.stroke = TGD_COLOUR_MUTE, .width = 1.3, .dash = dash};
+}
+
+static void draw_way(tgd_text *out, const tgd_way *way, tgd_pen pen)
+{
+    if (way->n_points < 2) {
+        return;
+    }
+    if (way->spline) {
+        tgd_svg_spline(out, way->points, way->n_points, pen);
+    } else {
+        tgd_svg_route(out, way->points, way->n_points, 10, pen);
+    }
+    tgd_svg_arrow(out, way->points[way->n_points - 2], way->points[way->n_points - 1], 5 + pen.width, pen.stroke);
+}
+
+/* ---- frames ---- */
+
+/* Does an edge pass the stretch [x0, x1] at height y? */
+static bool edge_passes(const tgd_arrangement *a, double x0, double x1, double y)
+{
+    for (uint32_t w = 0; w < a->n_ways; w++) {
+        const tgd_way *way = &a->ways[w];
+        for (uint32_t i = 1; i < way->n_points; i++) {
+            tgd_point p = way->points[i - 1];
+            tgd_point q = way->points[i];
+            double low = fmin(p.y, q.y);
+            double high = fmax(p.y, q.y);
+            if (high < y - 7 || low > y + 5) {
+                continue;
+            }
+            double t = high - low < 0.1 ? 0 : (fmin(fmax(y, low), high) - p.y) / (q.y - p.y);
+            double x = p.x + (q.x - p.x) * t;
+            if (high - low < 12 ? fmax(p.x, q.x) > x0 && fmin(p.x, q.x) < x1 : x > x0 && x < x1) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void draw_frame_title(tgd_text *out, const tgd_fold *fold, const tgd_arrangement *a, const tgd_frame_part *part)
+{
+    tgd_type type = {12, TGD_BOLD, TGD_COLOUR_INK2};
+    tgd_text path;
+    tgd_text fitted;
+    tgd_text_init(&path, NULL, NULL);
+    tgd_text_init(&fitted, NULL, NULL);
+    tgd_module_path(&path, fold->units, fold->frames[part->frame].module);
+    const char *whole = tgd_svg_words(out, &path);
+    double y = part->y + 17;
+    double left = part->x + 9;
+    double right = part->x + part->w - 9;
+    double w = tgd_style_fit(&fitted, whole, type.size, type.font, part->w - 18);
+    tgd_text_drop(&fitted);
+    tgd_anchor anchor = TGD_START;
+    double most = part->w - 18;
+    if (edge_passes(a, left - 3, left + w + 3, y - 4)) {
+        if (!edge_passes(a, right - w - 3, right + 3, y - 4)) {
+            anchor = TGD_END;
+        } else { /* an edge in the middle: stay on its left */
+            most = (part->w - 18) / 2 - 8;
+        }
+    }
+    tgd_svg_label(out, anchor == TGD_END ? right : left, y, whole, type, anchor, most);
+    tgd_text_drop(&path);
+}
+
+/* ---- legend ---- */
+
+typedef struct legend {
+    double x, y, end;
+} legend;
+
+static void legend_text(tgd_text *out, legend *l, const char *s)
+{
+    l->x += 6;
+    l->x += 20 + tgd_svg_label(out, l->x, l->y + 4, s, (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_START,
+                               fmax(l->end - l->x, 20));
+}
+
+static void legend_line(tgd_text *out, legend *l, tgd_pen pen, const char *s)
+{
+    tgd_svg_line(out, l->x, l->y, l->x + 26, l->y, pen);
+    l->x += 26;
+    legend_text(out, l, s);
+}
+
+static void draw_legend(tgd_text *out, const tgd_fold *fold, double x, double y, double w)
+{
+    legend l = {x, y, x + w};
+    bool hot = false;
+    bool dashed = false;
+    bool never = false;
+    bool folds = false;
+    bool leaves = false;
+    for (uint32_t e = 0; e < fold->n_edges; e++) {
+        tgd_pen pen = edge_pen(fold, &fold->edges[e]);
+        hot = hot || pen.stroke == TGD_COLOUR_ERR_STROKE;
+        dashed = dashed || pen.dash != NULL;
+    }
+    for (uint32_t b = 0; b < fold->n_boxes; b++) {
+        never = never || fold->boxes[b].state == TGD_FOLD_NEVER;
+        folds = folds || fold->boxes[b].form != TGD_FOLD_ONE;
+        leaves = leaves || fold->boxes[b].n_leaves > 0;
+    }
+    if (hot) {
+        legend_line(out, &l, (tgd_pen){.stroke = TGD_COLOUR_ERR_STROKE, .width = 3}, "runs, then raises");
+    }
+    if (never) {
+        tgd_svg_rect(out, l.x, y - 7, 22, 13, 3, (tgd_pen){TGD_COLOUR_FRAME, TGD_COLOUR_MUTE, 1, NULL});
+        l.x += 22;
+        legend_text(out, &l, fails(fold->units->report) ? "never reached" : "not needed for inputs=");
+    }
+    if (folds) {
+        tgd_svg_rect(out, l.x + 4, y - 9, 22, 12, 3, (tgd_pen){TGD_COLOUR_BEHIND, TGD_COLOUR_MUTE, 1, NULL});
+        tgd_svg_rect(out, l.x, y - 6, 22, 12, 3, (tgd_pen){TGD_COLOUR_NODE, TGD_COLOUR_EDGE, 1, NULL});
+        l.x += 26;
+        legend_text(out, &l, "folded");
+    }
+    if (dashed) {
+        legend_line(out, &l, (tgd_pen){.stroke = TGD_COLOUR_EDGE, .width = 1.5, .dash = "5 4"}, "edge into or out of a fold");
+    }
+    if (leaves) {
+        l.x += tgd_svg_label(out, l.x, y + 4, "◆", (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, 20);
+        legend_text(out, &l, "parameter or other leaf, with its elements");
+    }
+    if (fold->n_hidden_edges > 0) {
+        tgd_text words;
+        tgd_text_init(&words, NULL, NULL);
+        tgd_text_count(&words, fold->n_hidden_edges);
+        tgd_text_str(&words, fold->n_hidden_edges == 1 ? " shortcut edge left out" : " shortcut edges left out");
+        l.x -= 6;
+        legend_text(out, &l, tgd_svg_words(out, &words));
+        tgd_text_drop(&words);
+    }
+}
+
+/* ---- what is not in the graph ---- */
+
+static bool outside(const tgd_finding_row *row)
+{
+    return row->parameter != TGD_NONE && row->node == TGD_NONE;
+}
+
+static bool any_outside(const tgd_report *report)
+{
+    for (uint32_t i = 0; i < report->n_findings; i++) {
+        if (outside(&report->findings[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void draw_outside(tgd_text *out, const tgd_units *units, double x, double y, double w)
+{
+    const tgd_report *report = units->report;
+    uint32_t number = 0;
+    uint32_t n_marks = 0;
+    uint32_t n = 0;
+    tgd_text words;
+    tgd_text_init(&words, NULL, NULL);
+    tgd_text_str(&words, "Not in this graph:  ");
+    for (uint32_t i = 0; i < report->n_findings; i++) {
+        const tgd_finding_row *row = &report->findings[i];
+        if (!outside(row)) {
+            continue;
+        }
+        if (units->number[i] != number && n_marks < TGD_FOLD_MARKS) {
+            number = units->number[i];
+            tgd_svg_mark(out, x + 13 + 28 * (double)n_marks++, y - 4, number, (tgd_severity)row->severity, 10);
+        }
+        if (n < MOST_NAMES) {
+            tgd_text_str(&words, n > 0 ? ", " : "");
+            tgd_text_line(&words, report->parameters[row->parameter].name, 40);
+        }
+        n++;
+    }
+    double begin = x + 8 + 28 * (double)n_marks;
+    double more = 0;
+    if (n > MOST_NAMES) {
+        tgd_text rest;
+        tgd_text_init(&rest, NULL, NULL);
+        tgd_text_str(&rest, "and ");
+        tgd_text_count(&rest, n - MOST_NAMES);
+        tgd_text_str(&rest, " more");
+        more = 12 + tgd_svg_label(out, x + w, y, tgd_svg_words(out, &rest), (tgd_type){13, TGD_SANS, TGD_COLOUR_INK2},
+                                  TGD_END, 200);
+        tgd_text_drop(&rest);
+    }
+    /* as a paragraph of one line, so that the end is cut and not the middle */
+    tgd_svg_paragraph(out, begin, y, 0, tgd_svg_words(out, &words), (tgd_type){13, TGD_BOLD, TGD_COLOUR_INK},
+                      x + w - begin - more - 26, 1);
+    tgd_text_drop(&words);
+}
+
+/* ---- nothing to draw ---- */
+
+static void draw_empty(tgd_text *out, const tgd_units *units, double x, double y, double w, double h)
+{
+    const tgd_graph *graph = &units->report->graph;
+    uint32_t shown = graph->n_roots < 6 ? graph->n_roots : 6;
+    double cx = x + w / 2;
+    double top = y + h / 2 - 60 - 38 * (double)(shown > 0 ? shown - 1 : 0);
+    tgd_tone tone = tgd_tone_of(TGD_ERROR);
+    for (uint32_t r = 0; r < shown; r++) {
+        double ry = top + 76 * (double)r;
+        tgd_text words;
+        tgd_svg_rect(out, cx - 150, ry, 300, 58, 7, (tgd_pen){tone.tint, tone.stroke, 1.5, "5 4"});
+        tgd_text_init(&words, NULL, NULL);
+        tgd_text_str(&words, "root");
+        if (graph->n_roots > 1) {
+            tgd_text_printf(&words, " %lu", (unsigned long)r);
+        }
+        tgd_text_str(&words, "  ");
+        tgd_fold_shape(&words, graph, graph->roots[r].shape);
+        tgd_svg_label(out, cx - 136, ry + 24, tgd_svg_words(out, &words), (tgd_type){15, TGD_BOLD, TGD_COLOUR_INK},
+                      TGD_START, 272);
+        tgd_text_drop(&words);
+        tgd_svg_label(out, cx - 136, ry + 44, "no grad_fn: nothing leads back from here",
+                      (tgd_type){12.5, TGD_BOLD, tone.text}, TGD_START, 272);
+    }
+    tgd_svg_label(out, cx, top + 76 * (double)shown + 16, "There is no graph to draw.",
+                  (tgd_type){15, TGD_SANS, TGD_COLOUR_INK2}, TGD_MIDDLE, w);
+}
+
+/* ---- the panel ---- */
+
+static tgd_status draw_graph(tgd_text *out, const tgd_fold *fold, double x, double y, double w, double h,
+                             tgd_error *err)
+{
+    tgd_place *places = calloc(fold->n_boxes + 1, sizeof *places);
+    tgd_arrangement a;
+    if (places == NULL) {
+        return tgd_fail_memory(err);
+    }
+    tgd_boxes_measure(places, fold);
+    tgd_status status = tgd_arrange(&a, fold, places, w, h, largest, err);
+    if (status != TGD_OK) {
+        return status;
+    }
+    tgd_text_str(out, "<g transform=\"translate(");
+    tgd_svg_number(out, x + fmax(0, (w - a.width * a.scale) / 2));
+    tgd_text_str(out, " ");
+    tgd_svg_number(out, y + fmax(0, (h - a.height * a.scale) / 3));
+    tgd_text_str(out, ") scale(");
+    tgd_text_fixed(out, a.scale, 3);
+    tgd_text_str(out, ")\">\n");
+    for (uint32_t f = 0; f < a.n_frames; f++) {
+        tgd_svg_rect(out, a.frames[f].x, a.frames[f].y, a.frames[f].w, a.frames[f].h, 9,
+                     (tgd_pen){TGD_COLOUR_FRAME, TGD_COLOUR_LINE, 1, NULL});
+    }
+    for (int pass = 0; pass < 2; pass++) { /* what runs lies on top of what does not */
+        for (uint32_t i = 0; i < a.n_ways; i++) {
+            tgd_pen pen = edge_pen(fold, &fold->edges[a.ways[i].edge]);
+            if ((pen.stroke == TGD_COLOUR_MUTE) == (pass == 0)) {
+                draw_way(out, &a.ways[i], pen);
+            }
+        }
+    }
+    for (uint32_t f = 0; f < a.n_frames; f++) {
+        draw_frame_title(out, fold, &a, &a.frames[f]);
+    }
+    for (uint32_t b = 0; b < fold->n_boxes; b++) {
+        tgd_box_draw(out, fold, b, &a.places[b]);
+    }
+    tgd_text_str(out, "</g>\n");
+    tgd_arrangement_clear(&a);
+    return TGD_OK;
+}
+
+tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x, double y, double w, double h,
+                                tgd_error *err)
+{
+    const tgd_report *report = units->report;
+    bool strip = any_outside(report);
+    double foot = strip ? LEGEND + STRIP : LEGEND;
+    tgd_fold fold = {0};
+    if (units->n > 0) {
+        tgd_status status = tgd_graph_panel_fold(&fold, units, w - 36, h - HEAD - foot, err);
+        if (status != TGD_OK) {
+            return status;
+        }
+    }
+    tgd_text words;
+    tgd_text_init(&words, NULL, NULL);
+    if (units->n > 0) {
+        tgd_text_str(&words, "gradient runs from the loss (top left) to the inputs;  ");
+        tgd_text_count(&words, report->graph.n_nodes);
+        tgd_text_str(&words, report->graph.n_nodes == 1 ? " node in " : " nodes in ");
+        tgd_text_count(&words, fold.n_boxes);
+        tgd_text_str(&words, fold.n_boxes == 1 ? " box" : " boxes");
+    }
+    tgd_svg_panel(out, x, y, w, h, "Backward graph", tgd_svg_words(out, &words));
+    tgd_text_drop(&words);
+
+    tgd_status status = TGD_OK;
+    if (units->n == 0) {
+        draw_empty(out, units, x, y, w, h - foot);
+    } else {
+        status = draw_graph(out, &fold, x + 18, y + HEAD, w - 36, h - HEAD - foot, err);
+        tgd_svg_line(out, x + 16, y + h - foot + 8, x + w - 16, y + h - foot + 8,
+                     (tgd_pen){.stroke = TGD_COLOUR_GRID, .width = 1});
+        draw_legend(out, &fold, x + 16, y + h - 18, w - 32);
+    }
+    if (strip) {
+        draw_outside(out, units, x + 16, y + h - 39, w - 32);
+    }
+    tgd_fold_clear(&fold);
+    return status;
+}
