@@ -1,0 +1,10 @@
+#ifndef TGD_PY_DUMP_H
+#define TGD_PY_DUMP_H
+
+#include "state.h"
+
+/* The module's function dump(). */
+extern const char tgd_py_dump_doc[];
+PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords);
+
+#endif

@@ -1,0 +1,58 @@
+"""Shows what PyTorch's backward would meet, without running it.
+
+    import torchgraphdbg
+
+    torchgraphdbg.dump(loss)                               # verdict on stderr, picture in torchgraphdbg.svg
+    torchgraphdbg.dump(loss, "graph.svg", params=model)    # also asks which parameters get no gradient
+    report = torchgraphdbg.inspect(loss, params=model)     # the report alone; print(report) is the text
+    torchgraphdbg.assert_healthy(loss, params=model)       # AssertionError where backward would fail
+
+A report names every node at which backward would raise and why: a saved tensor changed in place, a graph that an
+earlier backward freed, a root that is cut off, a parameter that is not reached. It is a snapshot: it holds no
+tensor alive, and making it runs no hook and changes nothing.
+
+    report.verdict           one sentence
+    report.findings          what is wrong, most important first: kind, severity, message, hint, node, saved, ...
+    report.ok                no error and no warning
+    report.graph             nodes and edges with their saved tensors
+    report.summary           counts and sizes
+    report.save("g.json")    .svg, .json, .gv or .txt
+
+What is wrong with a graph is a finding, never an exception. Exceptions are TypeError and ValueError for wrong
+arguments, OSError for a file that cannot be written, and Error for what torch or Graphviz could not do.
+"""
+from ._guard import check as _check
+
+_check()  # says how to rebuild, where loading against this torch would only crash
+
+from ._core import (  # noqa: E402
+    Edge,
+    Error,
+    Finding,
+    Graph,
+    GraphSequence,
+    InputMetadata,
+    Node,
+    Report,
+    SavedTensor,
+    assert_healthy,
+    dump,
+    inspect,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Edge",
+    "Error",
+    "Finding",
+    "Graph",
+    "GraphSequence",
+    "InputMetadata",
+    "Node",
+    "Report",
+    "SavedTensor",
+    "assert_healthy",
+    "dump",
+    "inspect",
+]

@@ -1,0 +1,286 @@
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, final, overload
+
+import torch
+from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import Node as _TorchNode
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+_Start: TypeAlias = torch.Tensor | _TorchNode | GradientEdge
+_Root: TypeAlias = _Start | Iterable[_Start]
+_Params: TypeAlias = (
+    torch.nn.Module
+    | torch.optim.Optimizer
+    | Mapping[str, torch.Tensor]
+    | Iterable[tuple[str, torch.Tensor]]
+    | Iterable[torch.Tensor]
+)
+_Inputs: TypeAlias = torch.Tensor | Iterable[torch.Tensor]
+_Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
+
+_Severity: TypeAlias = Literal["error", "warning", "note"]
+
+class _Writable(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+class Error(RuntimeError):
+    """What torch or Graphviz could not do."""
+
+@final
+class GraphSequence(Sequence[_T_co], Generic[_T_co]):
+    """Nodes or edges of a graph, in capture order. Slices are views; items are made when they are asked for."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, key: int, /) -> _T_co: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> GraphSequence[_T_co]: ...
+    def __iter__(self) -> Iterator[_T_co]: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+    def index(self, value: Any, start: int = 0, stop: int | None = None, /) -> int: ...
+    def count(self, value: Any, /) -> int: ...
+
+@final
+class InputMetadata:
+    """What backward expects of one gradient that a node receives."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Sizes, -1 for a symbolic one; None where the input is unused."""
+    @property
+    def dtype(self) -> torch.dtype | None: ...
+    @property
+    def device(self) -> str | None:
+        """One of "cpu", "cuda:0", ..., or None."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class SavedTensor:
+    """A tensor that a node keeps for backward, as it stood: read without unpacking it."""
+
+    @property
+    def name(self) -> str:
+        """The attribute's name without _saved_; "saved_tensors" of a custom Function."""
+    @property
+    def index(self) -> int | None:
+        """Place in a list of saved tensors, else None."""
+    @property
+    def node(self) -> Node: ...
+    @property
+    def state(self) -> str:
+        """Either "ok", or what backward would find wrong with it."""
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Sizes, -1 for a symbolic one; None where no shape can be told."""
+    @property
+    def dtype(self) -> torch.dtype | None: ...
+    @property
+    def device(self) -> str | None:
+        """One of "cpu", "cuda:0", ..., or None."""
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """Strides in elements, or None."""
+    @property
+    def contiguous(self) -> bool | None: ...
+    @property
+    def saved_version(self) -> int | None:
+        """The tensor's version when it was saved, or None where there is no tensor to look at."""
+    @property
+    def version(self) -> int | None:
+        """The tensor's version at the time of the report, or None."""
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+    @property
+    def storage(self) -> int | None:
+        """Identity of its storage: equal where memory is shared."""
+    @property
+    def storage_bytes(self) -> int | None: ...
+    @property
+    def has_hooks(self) -> bool:
+        """Packed by a saved-tensor hook or a checkpoint: not looked into."""
+    @property
+    def is_output(self) -> bool:
+        """The node's own result rather than an input."""
+    @property
+    def is_leaf(self) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Edge:
+    """Where one gradient goes in backward, from source to target."""
+
+    @property
+    def source(self) -> Node: ...
+    @property
+    def target(self) -> Node | None:
+        """None: a null edge, no gradient is wanted there."""
+    @property
+    def input_nr(self) -> int:
+        """Which input of target it is added to."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Node:
+    """A node of the graph: one step of backward. Equal where it is the same node of the same graph."""
+
+    @property
+    def index(self) -> int:
+        """Its place in Graph.nodes."""
+    @property
+    def name(self) -> str:
+        """As grad_fn.name() without namespace: "MulBackward0"."""
+    @property
+    def kind(self) -> str: ...
+    @property
+    def inner(self) -> str | None:
+        """CopySlices: the name of the node it wraps."""
+    @property
+    def sequence_nr(self) -> int | None:
+        """Counts up in the forward; None for AccumulateGrad."""
+    @property
+    def order(self) -> int | None:
+        """Its place in backward's order, from 0; None where backward does not run it."""
+    @property
+    def parameter(self) -> str | None:
+        """AccumulateGrad: the parameter's name from params=."""
+    @property
+    def hooks(self) -> dict[str, int]:
+        """How many hooks of each kind it has: pre, tensor_pre, retain_grad, post."""
+    @property
+    def unchecked(self) -> bool:
+        """Whether its saved tensors could not be read."""
+    @property
+    def inputs(self) -> tuple[InputMetadata, ...]:
+        """Metadata of each gradient it receives."""
+    @property
+    def saved(self) -> tuple[SavedTensor, ...]:
+        """The tensors it keeps for backward."""
+    @property
+    def next(self) -> tuple[Edge, ...]:
+        """Its edges, in the order of grad_fn.next_functions."""
+    @property
+    def module(self) -> None:
+        """Path of the module that made it; None where no recorder was on."""
+    @property
+    def where(self) -> None:
+        """The forward's source line; None where no recorder was on."""
+    @property
+    def time(self) -> None:
+        """Seconds it took in backward; None where no recorder was on."""
+    @property
+    def gradient(self) -> None:
+        """What is known of its gradient's values; None where no recorder was on."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Graph:
+    """The autograd graph as it stood: a snapshot that holds no tensor and no node of torch."""
+
+    @property
+    def nodes(self) -> GraphSequence[Node]:
+        """Every node, a root's before the nodes it leads to."""
+    @property
+    def edges(self) -> GraphSequence[Edge]:
+        """Every edge, null edges included, node by node."""
+    @property
+    def roots(self) -> tuple[Node | None, ...]:
+        """The node of each root as given; None for a root without grad_fn."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Finding:
+    """One thing that is wrong with the graph, or worth knowing. What is absent is None."""
+
+    @property
+    def kind(self) -> str:
+        """What is wrong, as a slug: "modified-in-place"."""
+    @property
+    def severity(self) -> _Severity: ...
+    @property
+    def message(self) -> str:
+        """The finding in words."""
+    @property
+    def hint(self) -> str | None:
+        """What to do about it."""
+    @property
+    def node(self) -> Node | None:
+        """The node that raises or loses the gradient."""
+    @property
+    def saved(self) -> str | None:
+        """The saved tensor's attribute without _saved_."""
+    @property
+    def saved_index(self) -> int | None:
+        """Its place in a list of saved tensors."""
+    @property
+    def parameter(self) -> str | None: ...
+    @property
+    def reason(self) -> str | None:
+        """Why a gradient is missing, as a slug."""
+    @property
+    def op(self) -> None:
+        """The op that ran at where; None where no recorder was on."""
+    @property
+    def where(self) -> None:
+        """The source line to change; None where no recorder was on."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Report:
+    """What backward would meet: a snapshot that any thread may read. str(report) is the text report."""
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that says whether backward will work."""
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong or worth knowing, most important first."""
+    @property
+    def ok(self) -> bool:
+        """No error and no warning among the findings."""
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def summary(self) -> dict[str, int]:
+        """Counts and sizes: nodes, depth, saved bytes, parameters reached."""
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values: what the .json file holds."""
+    def save(self, path: _Path) -> None:
+        """Write the report to a file. The suffix picks the format: .svg, .json, .gv or .txt."""
+    def _repr_svg_(self) -> str: ...
+    def _repr_html_(self) -> str: ...
+
+def inspect(
+    root: _Root, *, params: _Params | None = None, inputs: _Inputs | None = None, create_graph: bool = False
+) -> Report:
+    """Say what backward would meet, without running it. Prints nothing and writes nothing."""
+
+def dump(
+    root: _Root,
+    path: _Path | Sequence[_Path] | None = "torchgraphdbg.svg",
+    *,
+    params: _Params | None = None,
+    inputs: _Inputs | None = None,
+    create_graph: bool = False,
+    file: _Writable | None = None,
+    quiet: bool = False,
+) -> Report:
+    """Inspect a graph, print the report, save it to a file, and return it."""
+
+def assert_healthy(
+    root: _Root, *, params: _Params | None = None, inputs: _Inputs | None = None, create_graph: bool = False
+) -> None:
+    """Raise AssertionError with the text report where inspect() finds an error or a warning."""
+
+def built_for() -> str:
+    """The torch that this extension was built for: its version, a space, its git hash."""
