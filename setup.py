@@ -220,7 +220,9 @@ class BuildCore(build_ext):
     def flags(self):
         """Command prefix by (group, language)."""
         sanitize = os.environ.get("TGD_SANITIZE", "")
-        common = ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitize}"] if sanitize else ["-O2"]
+        # Not vptr: it asks for typeinfo that libtorch keeps to itself.
+        common = ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitize}", "-fno-sanitize=vptr"] \
+            if sanitize else ["-O2"]
         self.sanitize = [f"-fsanitize={sanitize}"] if sanitize else []
         common += ["-fPIC", "-pthread"] + WARNINGS
         c = shlex.split(os.environ.get("CC", "cc")) + ["-std=c11"] + common
@@ -248,11 +250,15 @@ class BuildCore(build_ext):
     def generated_table(self):
         """ext/shim/generate_table.py's output for this torch, beside the objects."""
         path = ROOT / "ext/shim/generate_table.py"
-        spec = importlib.util.spec_from_file_location("generate_table", path)
-        generator = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(generator)
         target = self.objects / "node_table.cpp"
-        write_if_changed(target, generator.generate(self.torch.include))
+        stamp = target.with_suffix(".cmd")
+        made_from = digest([self.torch.version, self.torch.git, str(self.torch.include), read(path)])
+        if not target.is_file() or read(stamp) != made_from:
+            spec = importlib.util.spec_from_file_location("generate_table", path)
+            generator = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(generator)
+            write_if_changed(target, generator.generate(self.torch.include))
+            stamp.write_text(made_from, encoding="utf-8")
         return target
 
     def compile_all(self):

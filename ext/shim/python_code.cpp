@@ -31,19 +31,22 @@ private:
     PyObject *object_;
 };
 
-/* What a class or its bases have under this name, as it stands in their dicts; borrowed, or NULL. */
-PyObject *type_lookup(PyTypeObject *type, const char *name)
-{
-    owned key(PyUnicode_FromString(name));
-    PyObject *found = key.get() == nullptr ? nullptr : _PyType_Lookup(type, key.get());
-    PyErr_Clear();
-    return found;
-}
-
 PyObject *dict_get(PyObject *dict, const char *name)
 {
     PyObject *found = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItemString(dict, name) : nullptr;
     PyErr_Clear();
+    return found;
+}
+
+/* What a class or its bases have under this name, as it stands in their dicts; borrowed, or NULL. No descriptor and
+   no metaclass is asked. */
+PyObject *type_lookup(PyTypeObject *type, const char *name)
+{
+    PyObject *found = nullptr;
+    for (Py_ssize_t i = 0; type->tp_mro != nullptr && i < PyTuple_GET_SIZE(type->tp_mro) && found == nullptr; i++) {
+        PyObject *base = PyTuple_GET_ITEM(type->tp_mro, i);
+        found = PyType_Check(base) ? dict_get(reinterpret_cast<PyTypeObject *>(base)->tp_dict, name) : nullptr;
+    }
     return found;
 }
 
@@ -151,7 +154,7 @@ void read_callable(PyObject *callable, words *out)
 
 } // namespace
 
-std::uint32_t tgd_py_function_flags(PyTypeObject *type)
+std::uint32_t function_flags(PyTypeObject *type)
 {
     /* The class that the user wrote; `type` was made from it. */
     PyObject *forward = type_lookup(type, "_forward_cls");
@@ -185,13 +188,13 @@ std::uint32_t tgd_py_function_flags(PyTypeObject *type)
     return flags;
 }
 
-bool tgd_py_is_function(PyObject *object)
+bool is_function(PyObject *object)
 {
     PyObject *base = module_get("torch._C", "_FunctionBase");
     return base != nullptr && PyType_Check(base) && PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject *>(base));
 }
 
-bool tgd_py_is_cpp_function(PyObject *object)
+bool is_cpp_function(PyObject *object)
 {
     /* Every such class is made by one function of torch, which gives them one destructor; the check of torch's own
        is not exported by all versions. */
@@ -203,7 +206,7 @@ bool tgd_py_is_cpp_function(PyObject *object)
            Py_TYPE(object)->tp_dealloc == reinterpret_cast<PyTypeObject *>(leaf)->tp_dealloc;
 }
 
-int tgd_py_is_parameter(PyObject *object)
+int is_parameter_object(PyObject *object)
 {
     PyObject *parameter = module_get("torch.nn.parameter", "Parameter");
     if (parameter != nullptr && PyType_Check(parameter) &&

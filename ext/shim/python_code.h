@@ -11,16 +11,16 @@ namespace tgd
 {
 
 /* TGD_PY_* of a class of nodes (the class of a grad_fn that is a torch.autograd.Function). */
-std::uint32_t tgd_py_function_flags(PyTypeObject *type);
+std::uint32_t function_flags(PyTypeObject *type);
 
 /* Is it an instance of torch._C._FunctionBase: a torch.autograd.Function's node? */
-bool tgd_py_is_function(PyObject *object);
+bool is_function(PyObject *object);
 
 /* Is it the wrapper of a node written in C++? */
-bool tgd_py_is_cpp_function(PyObject *object);
+bool is_cpp_function(PyObject *object);
 
 /* 1: a torch.nn.Parameter, or something that says so (_is_param); 0: not. */
-int tgd_py_is_parameter(PyObject *object);
+int is_parameter_object(PyObject *object);
 
 } // namespace tgd
 

@@ -24,7 +24,7 @@ namespace
 
 TGD_PRIVATE(node_mutex, Node, mutex_)
 
-/* The PyObject behind a slot, borrowed or NULL; a method since 2.10, the tagged pointer before. */
+/* The PyObject behind a slot, borrowed or NULL. Older slots keep a tagged pointer. */
 template <class Slot> auto object_in(const Slot *slot, int) -> decltype(slot->load_pyobj())
 {
     return slot->load_pyobj();
@@ -61,6 +61,15 @@ template <class F> bool is_cleared(const F &, long)
 class quiet
 {
 public:
+#if PY_VERSION_HEX >= 0x030C0000
+    quiet() : exception_(PyErr_GetRaisedException())
+    {
+    }
+    ~quiet()
+    {
+        PyErr_SetRaisedException(exception_);
+    }
+#else
     quiet()
     {
         PyErr_Fetch(&type_, &value_, &traceback_);
@@ -69,11 +78,16 @@ public:
     {
         PyErr_Restore(type_, value_, traceback_);
     }
+#endif
     quiet(const quiet &) = delete;
     quiet &operator=(const quiet &) = delete;
 
 private:
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *exception_;
+#else
     PyObject *type_, *value_, *traceback_;
+#endif
 };
 
 /* ---- one hold of the GIL ---- */
@@ -140,7 +154,7 @@ std::uint32_t flags_of(PyTypeObject *type)
 {
     const std::size_t i = (reinterpret_cast<std::uintptr_t>(type) >> 5) % n_cached;
     if (batch.type[i] != type) {
-        batch.flags[i] = tgd_py_function_flags(type);
+        batch.flags[i] = function_flags(type);
         batch.type[i] = type;
     }
     return batch.flags[i];
@@ -235,7 +249,7 @@ int is_parameter(const tgd_torch_tensor *tensor)
     quiet exceptions;
     const c10::impl::PyObjectSlot *slot = impl_of(tensor)->pyobj_slot();
     PyObject *object = object_in(slot, 0);
-    return object == nullptr ? -1 : tgd_py_is_parameter(object);
+    return object == nullptr ? -1 : is_parameter_object(object);
 }
 
 const tgd_torch_python hooks = {read, is_parameter, begin, end};
@@ -257,11 +271,11 @@ extern "C" tgd_object_kind tgd_torch_object(PyObject *object, const tgd_torch_te
         *tensor = handle(THPVariable_Unpack(object).unsafeGetTensorImpl());
         return TGD_OBJECT_TENSOR;
     }
-    if (tgd_py_is_function(object)) {
+    if (is_function(object)) {
         *node = handle(borrow(reinterpret_cast<THPFunction *>(object)->cdata));
         return TGD_OBJECT_NODE;
     }
-    if (tgd_py_is_cpp_function(object)) {
+    if (is_cpp_function(object)) {
         *node = handle(reinterpret_cast<torch::autograd::THPCppFunction *>(object)->cdata.get());
         return TGD_OBJECT_NODE;
     }

@@ -32,6 +32,7 @@ TGD_PRIVATE(saved_output, SavedVariable, is_output_)
 TGD_PRIVATE(saved_hooks, SavedVariable, hooks_)
 TGD_PRIVATE(saved_grad_fn, SavedVariable, grad_fn_)
 TGD_PRIVATE(saved_weak_grad_fn, SavedVariable, weak_grad_fn_)
+TGD_PRIVATE(tensor_autograd, c10::TensorImpl, autograd_meta_)
 TGD_PRIVATE(node_mutex, Node, mutex_)
 TGD_PRIVATE(context_saved, AutogradContext, saved_variables_)
 TGD_PRIVATE(context_freed, AutogradContext, has_freed_buffers_)
@@ -60,6 +61,11 @@ static_assert(sizeof(any_cpp_node) >= sizeof(Node) + sizeof(AutogradContext), "C
    whose fields are not what sizes() says. */
 bool differs_from_grad_fn(const c10::TensorImpl &impl, const AutogradMeta &meta, std::uint32_t tensor_flags)
 {
+    /* A view's grad_fn is replaced under this lock when its base has changed. */
+    std::unique_lock<std::mutex> lock(meta.mutex_, std::defer_lock);
+    if (meta.is_view_ && !lock.try_lock()) {
+        return false;
+    }
     const Node *grad_fn = meta.grad_fn_.get();
     const std::uint32_t foreign = TGD_TENSOR_SUBCLASS | TGD_TENSOR_WRAPPER | TGD_TENSOR_NESTED | TGD_TENSOR_SYMBOLIC;
     if (grad_fn == nullptr || (tensor_flags & foreign) != 0 || meta.output_nr_ >= grad_fn->num_inputs()) {
@@ -99,7 +105,7 @@ void read_saved(const SavedVariable &saved, tgd_torch_saved *out)
     const c10::TensorImpl *impl = data.unsafeGetTensorImpl();
     tgd_torch_tensor_read(handle(impl), &out->tensor);
     const auto *meta = (out->tensor.flags & TGD_TENSOR_DEFINED) != 0
-                           ? static_cast<const AutogradMeta *>(impl->autograd_meta())
+                           ? static_cast<const AutogradMeta *>((impl->*field(tensor_autograd{})).get())
                            : nullptr;
     bool has_grad_fn = false;
     if (on_view) {
@@ -214,6 +220,9 @@ tgd_visit visit_node(Node &node, const char **inner, visitor &each)
     if (wrapped_type.kind != TGD_NODE_PYTHON) {
         *inner = wrapped_type.name;
     }
+    if (wrapped_type.kind == TGD_NODE_ERROR || wrapped_type.raising_edges == UINT32_MAX) {
+        each.tensor(nullptr, "fn", -1, TGD_SV_RAISES);
+    }
     return visit_node(*wrapped, inner, each);
 }
 
@@ -229,13 +238,13 @@ extern "C" int tgd_torch_saved_visit(const void *saved_variable, const char *nam
     out.name = name;
     out.index = index;
     out.flags = flags;
-    if ((flags & TGD_SV_RELEASED_FLAG) != 0) {
+    if ((flags & (TGD_SV_RELEASED_FLAG | TGD_SV_RAISES)) != 0) {
         tgd_torch_tensor_read(nullptr, &out.tensor);
     } else {
         try {
             read_saved(*static_cast<const SavedVariable *>(saved_variable), &out);
         } catch (...) {
-            /* A check inside libtorch refused: what was read so far stands. */
+            out.tensor.flags |= TGD_TENSOR_WRAPPER; /* as tgd_torch_tensor_read() */
         }
     }
     return visit(context, &out);

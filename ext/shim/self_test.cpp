@@ -14,6 +14,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include "node_class.h"
 
@@ -22,19 +23,22 @@ namespace tgd
 namespace
 {
 
-/* Plain eager mode with gradients for this scope, whatever the caller's thread is set to: dispatch keys (modes,
-   functorch levels, autocast), inference mode and no_grad, saved-tensor hooks and profilers are put aside. */
+/* Plain eager mode with gradients for this scope, whatever the caller's thread is set to: dispatch keys (functorch
+   levels, autocast), dispatch modes, inference mode and no_grad, saved-tensor hooks and profilers are put aside. */
 class plain_mode
 {
 public:
     plain_mode()
-        : keys_(c10::default_included_set, c10::default_excluded_set), hooks_(at::SavedTensorDefaultHooks::get_tls_state())
+        : keys_(c10::default_included_set, c10::default_excluded_set),
+          modes_(c10::impl::TorchDispatchModeTLS::get_state()), hooks_(at::SavedTensorDefaultHooks::get_tls_state())
     {
+        c10::impl::TorchDispatchModeTLS::set_state({});
         at::SavedTensorDefaultHooks::set_tls_state({});
     }
     ~plain_mode()
     {
         at::SavedTensorDefaultHooks::set_tls_state(hooks_);
+        c10::impl::TorchDispatchModeTLS::set_state(modes_); /* touches the keys, which are put back after this */
     }
     plain_mode(const plain_mode &) = delete;
     plain_mode &operator=(const plain_mode &) = delete;
@@ -43,6 +47,7 @@ private:
     c10::InferenceMode gradients_{false};
     c10::impl::ForceDispatchKeyGuard keys_;
     at::DisableRecordFunctionGuard observers_;
+    c10::impl::TorchDispatchModeTLS modes_;
     at::impl::SavedTensorDefaultHooksTLS hooks_;
 };
 

@@ -33,6 +33,8 @@ TGD_PRIVATE(post_hooks, Node, post_hooks_)
 
 constexpr std::size_t most_dimensions = 64;
 
+std::atomic<const tgd_torch_python *> python_hooks{nullptr};
+
 void set(std::uint32_t &flags, std::uint32_t flag, bool on)
 {
     flags |= on ? flag : 0u;
@@ -211,12 +213,12 @@ void read_tensor(c10::TensorImpl &impl, tgd_torch_tensor_info *out)
         /* Made by _make_wrapper_subclass, or a FakeTensor: the data, if any, is in tensors that it holds. */
         out->flags |= TGD_TENSOR_WRAPPER;
     }
-    out->layout = layout_number(impl, keys, out->flags);
-    read_shape(impl, out);
     if (version.enabled()) {
         out->version = version.current_version();
         out->version_counter = reinterpret_cast<std::uintptr_t>(counter);
     }
+    out->layout = layout_number(impl, keys, out->flags);
+    read_shape(impl, out);
 }
 
 /* A tensor that holds no reference of its own. */
@@ -269,7 +271,8 @@ extern "C" void tgd_torch_tensor_read(const tgd_torch_tensor *tensor, tgd_torch_
     try {
         read_tensor(*impl, out);
     } catch (...) {
-        /* A check inside libtorch refused: what was read so far stands. */
+        /* A check inside libtorch refused: an unusual tensor, about which nothing may be concluded. */
+        out->flags |= TGD_TENSOR_WRAPPER;
     }
 }
 
@@ -280,9 +283,7 @@ extern "C" tgd_status tgd_torch_tensor_node(const tgd_torch_tensor *tensor, cons
     const Node *found = nullptr;
     std::uint32_t nr = 0;
     const tgd_status status = guarded(err, [&] {
-        const auto *meta = impl == c10::UndefinedTensorImpl::singleton()
-                               ? nullptr
-                               : autograd_of(*impl);
+        const AutogradMeta *meta = impl == c10::UndefinedTensorImpl::singleton() ? nullptr : autograd_of(*impl);
         if (meta == nullptr) {
             return;
         }
@@ -329,7 +330,7 @@ extern "C" void tgd_torch_node_read(const tgd_torch_node *node, tgd_torch_node_i
         return;
     }
     out->variable = handle(variable.unsafeGetTensorImpl());
-    const auto *meta = autograd_of(*variable.unsafeGetTensorImpl());
+    const AutogradMeta *meta = autograd_of(*variable.unsafeGetTensorImpl());
     if (meta != nullptr) {
         /* A leaf keeps these itself. */
         out->n_tensor_pre_hooks = static_cast<std::uint32_t>(meta->hooks_.size());
@@ -387,8 +388,6 @@ extern "C" const char *tgd_torch_built_for(void)
 {
     return TGD_BUILT_FOR;
 }
-
-static std::atomic<const tgd_torch_python *> python_hooks{nullptr};
 
 extern "C" void tgd_torch_set_python(const tgd_torch_python *python)
 {

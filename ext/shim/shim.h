@@ -117,6 +117,7 @@ enum {
     TGD_SV_HAS_GRAD_FN = 1u << 6,      /* the grad_fn that unpack() would find is not null (also: data_ is a view) */
     TGD_SV_GIVEN_NODE = 1u << 7,       /* unpack() is handed the node, so detach_() cannot make it raise */
     TGD_SV_RELEASED_FLAG = 1u << 8,    /* no tensor: the node's "already released" flag, which alone raises */
+    TGD_SV_RAISES = 1u << 10,          /* no tensor: the node inside a CopySlices only raises */
     TGD_SV_METADATA_DIFFERS = 1u << 9  /* shape or dtype is not what the tensor's grad_fn was made with */
 };
 
