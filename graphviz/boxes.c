@@ -24,6 +24,20 @@ void tgd_quantity(tgd_text *text, int64_t n)
     tgd_text_printf(text, "%lld", (long long)n);
 }
 
+/* "saved result", "saved_tensors[0]" */
+static void saved_name(tgd_text *text, const tgd_saved_row *saved)
+{
+    if (saved == NULL) {
+        tgd_text_str(text, "saved tensor");
+        return;
+    }
+    tgd_text_str(text, strncmp(saved->name, "saved", 5) == 0 ? "" : "saved ");
+    tgd_text_str(text, saved->name);
+    if (saved->index >= 0) {
+        tgd_text_printf(text, "[%ld]", (long)saved->index);
+    }
+}
+
 void tgd_finding_phrase(tgd_text *text, const tgd_report *report, uint32_t finding)
 {
     const tgd_finding_row *row = &report->findings[finding];
@@ -31,22 +45,26 @@ void tgd_finding_phrase(tgd_text *text, const tgd_report *report, uint32_t findi
     switch ((tgd_finding_kind)row->kind) {
     case TGD_MODIFIED_IN_PLACE:
         if (saved != NULL) {
-            tgd_text_printf(text, "saved %s is v%lu, now v%lu", saved->name, (unsigned long)saved->saved_version,
+            saved_name(text, saved);
+            tgd_text_printf(text, " is v%lu, now v%lu", (unsigned long)saved->saved_version,
                             (unsigned long)saved->version);
             return;
         }
         break;
     case TGD_DETACHED_IN_PLACE:
-        tgd_text_printf(text, "saved %s was detached", saved == NULL ? "tensor" : saved->name);
+        saved_name(text, saved);
+        tgd_text_str(text, " was detached");
         return;
     case TGD_GRAPH_FREED:
         tgd_text_str(text, "freed by an earlier backward");
         return;
     case TGD_STORAGE_FREED:
-        tgd_text_printf(text, "saved %s has no data", saved == NULL ? "tensor" : saved->name);
+        saved_name(text, saved);
+        tgd_text_str(text, " has no data");
         return;
     case TGD_STORAGE_CHANGED:
-        tgd_text_printf(text, "saved %s changed its size", saved == NULL ? "tensor" : saved->name);
+        saved_name(text, saved);
+        tgd_text_str(text, " changed its size");
         return;
     case TGD_NOT_DIFFERENTIABLE:
         tgd_text_str(text, row->severity == TGD_ERROR ? "has no derivative" : "not differentiable twice");
@@ -75,10 +93,27 @@ static tgd_severity worst(const tgd_fold_box *box)
     return severity;
 }
 
+/* Everything that an earlier backward freed has the same story: it is told once. */
+static bool is_told(const tgd_fold *fold, uint32_t finding)
+{
+    const tgd_finding_row *rows = fold->units->report->findings;
+    const uint32_t *number = fold->units->number;
+    if (rows[finding].kind != TGD_GRAPH_FREED) {
+        return false;
+    }
+    for (uint32_t i = 0; i < finding; i++) {
+        if (number[i] == number[finding]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool tgd_box_is_flagged(const tgd_fold *fold, uint32_t index)
 {
     const tgd_fold_box *box = &fold->boxes[index];
-    return box->form == TGD_FOLD_ONE && box->n_marks > 0 && worst(box) != TGD_NOTE;
+    return box->form == TGD_FOLD_ONE && box->n_marks > 0 && worst(box) != TGD_NOTE &&
+           (box->finding == TGD_NONE || !is_told(fold, box->finding));
 }
 
 static bool big_flags(const tgd_fold *fold)
@@ -98,7 +133,7 @@ void tgd_boxes_measure(tgd_place *places, const tgd_fold *fold)
         tgd_place *place = &places[b];
         *place = (tgd_place){.w = TGD_BOX_WIDTH, .h = TGD_BOX_HEIGHT};
         if (tgd_box_is_flagged(fold, b)) {
-            place->w = TGD_FLAG_WIDTH;
+            place->w = big ? TGD_FLAG_WIDTH : TGD_BOX_WIDE;
             place->h = big ? TGD_FLAG_HEIGHT : TGD_FLAG_SMALL;
         } else if (box->form == TGD_FOLD_REPEAT) {
             place->w = TGD_BOX_WIDE;
@@ -194,16 +229,20 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box
 
     tgd_text_init(&words, NULL, NULL);
     tgd_finding_phrase(&words, report, box->finding);
+    const char *phrase_words = tgd_svg_words(out, &words);
     tgd_type phrase = {12.5, TGD_BOLD, tone.text};
+    while (phrase.size > 10.5 && tgd_style_width(phrase_words, strlen(phrase_words), phrase.size, TGD_BOLD) > w) {
+        phrase.size -= 0.5;
+    }
     if (place->h < TGD_FLAG_HEIGHT) {
-        tgd_svg_label(out, x + 10, y + 38, tgd_svg_words(out, &words), phrase, TGD_START, w);
+        tgd_svg_label(out, x + 10, y + 38, phrase_words, phrase, TGD_START, w);
         tgd_text_drop(&words);
         if (box->n_leaves > 0) {
             draw_leaves(out, fold, box, x + 10, y + 52, w, TGD_COLOUR_INK2);
         }
         return;
     }
-    tgd_svg_label(out, x + 10, y + 55, tgd_svg_words(out, &words), phrase, TGD_START, w);
+    tgd_svg_label(out, x + 10, y + 55, phrase_words, phrase, TGD_START, w);
     tgd_text_drop(&words);
 
     const tgd_finding_row *row = &report->findings[box->finding];
@@ -245,6 +284,17 @@ static void draw_pill(tgd_text *out, double right, double y, const char *s, tgd_
     tgd_svg_label(out, *left + w / 2, y + 12, s, (tgd_type){11.5, TGD_BOLD, ink}, TGD_MIDDLE, w);
 }
 
+/* In smaller type, then without the outer modules, before it is shortened. */
+static void draw_title(tgd_text *out, double x, double y, const char *s, tgd_colour ink, double w)
+{
+    double size = 13.5;
+    while (size > 11 && tgd_style_width(s, strlen(s), size, TGD_BOLD) > w) {
+        size -= 1.25;
+    }
+    s = tgd_style_path(s, size, TGD_BOLD, w);
+    tgd_svg_label(out, x, y, s, (tgd_type){size, TGD_BOLD, ink}, TGD_START, w);
+}
+
 static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)
 {
     const tgd_fold_box *box = &fold->boxes[index];
@@ -274,8 +324,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     tgd_fold_title(&words, fold, index);
-    tgd_svg_label(out, x + 10, y + 18, tgd_svg_words(out, &words), (tgd_type){13.5, TGD_BOLD, ink}, TGD_START,
-                  right - x - 10);
+    draw_title(out, x + 10, y + 18, tgd_svg_words(out, &words), ink, right - x - 10);
     tgd_text_drop(&words);
 
     tgd_text_init(&words, NULL, NULL);
@@ -293,19 +342,23 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
                                      (tgd_type){11, TGD_SANS, ink2}, TGD_END, w / 2);
             tgd_text_drop(&amount);
         }
-        if (box->form == TGD_FOLD_REPEAT && box->n_nodes < 1000000 && box->n_nodes / box->copies > 1) {
-            count_nodes(&words, box->n_nodes / box->copies, box->identical ? " each, identical" : " each");
-        } else {
-            count_nodes(&words, box->n_nodes, "");
+        tgd_type type = {11, TGD_SANS, ink2};
+        count_nodes(&words, box->n_nodes, "");
+        size_t total = words.n;
+        if (box->form == TGD_FOLD_REPEAT) {
+            tgd_text_printf(&words, ", %lu each", (unsigned long)(box->n_nodes / box->copies));
+            if (words.status == TGD_OK && tgd_style_width(words.bytes, words.n, type.size, type.font) > w - used) {
+                words.n = total;
+            }
         }
-        tgd_svg_label(out, x + 10, y + 35, tgd_svg_words(out, &words), (tgd_type){11, TGD_SANS, ink2}, TGD_START,
-                      w - used);
+        tgd_svg_label(out, x + 10, y + 35, tgd_svg_words(out, &words), type, TGD_START, w - used);
     }
     tgd_text_drop(&words);
     if (box->form == TGD_FOLD_ONE && box->n_leaves > 0) {
         draw_leaves(out, fold, box, x + 10, y + 47, w, ink2);
     }
-    draw_marks(out, box, x - 3, y - 1, 11);
+    draw_marks(out, box, x + place->w - 1 - 26 * (double)(box->n_marks > 0 ? box->n_marks - 1 : 0),
+               y - place->behind / 2 - 4, 11);
 }
 
 void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)

@@ -4,39 +4,81 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-static const double readable = 0.9; /* smallest scale at which nothing more needs folding */
-static const double largest = 1.15;
-enum { MOST_BOXES = 32, FEWEST_BOXES = 10, BUDGET_STEP = 4, HEAD = 42, LEGEND = 44, STRIP = 26, MOST_NAMES = 12 };
+static const double readable = 0.88; /* smallest scale at which nothing more needs folding */
+enum {
+    MOST_BOXES = 32,
+    FEWEST_BOXES = 12,
+    BUDGET_STEP = 4,
+    FEW_BOXES = 8,
+    HEAD = 42,   /* above the graph */
+    LEGEND = 44, /* below it */
+    STRIP = 26,  /* more, where parameters are not in the graph */
+    MOST_NAMES = 12
+};
 
-static double measure(const tgd_fold *fold, tgd_place *places, double w, double h)
+/* A fold and where its boxes stand. */
+typedef struct picture {
+    tgd_fold fold;
+    tgd_arrangement arrangement;
+} picture;
+
+static void picture_clear(picture *p)
 {
-    tgd_boxes_measure(places, fold);
-    return tgd_arrange_estimate(fold, places, w, h, largest);
+    tgd_arrangement_clear(&p->arrangement);
+    tgd_fold_clear(&p->fold);
 }
 
-tgd_status tgd_graph_panel_fold(tgd_fold *out, const tgd_units *units, double w, double h, tgd_error *err)
+/* The largest scale: small graphs may fill the panel. */
+static double largest(const tgd_fold *fold)
 {
-    tgd_fold best = {0};
-    double best_scale = 0;
-    for (uint32_t budget = MOST_BOXES; budget >= FEWEST_BOXES; budget -= BUDGET_STEP) {
-        tgd_fold fold;
-        tgd_place places[TGD_FOLD_BOXES];
-        tgd_status status = tgd_fold_make(&fold, units, budget, err);
+    return fold->n_boxes <= FEW_BOXES ? 1.5 : 1.15;
+}
+
+static tgd_status compose(picture *out, const tgd_units *units, uint32_t budget, bool only_if_readable, double w,
+                          double h, tgd_error *err)
+{
+    *out = (picture){0};
+    tgd_status status = tgd_fold_make(&out->fold, units, budget, err);
+    if (status != TGD_OK) {
+        return status;
+    }
+    tgd_place *places = calloc(out->fold.n_boxes + 1, sizeof *places);
+    if (places == NULL) {
+        status = tgd_fail_memory(err);
+    } else {
+        tgd_boxes_measure(places, &out->fold);
+        if (only_if_readable && tgd_arrange_estimate(&out->fold, places, w, h, largest(&out->fold)) < readable) {
+            free(places);
+            return TGD_OK;
+        }
+        status = tgd_arrange(&out->arrangement, &out->fold, places, w, h, largest(&out->fold), err);
+    }
+    if (status != TGD_OK) {
+        tgd_fold_clear(&out->fold);
+    }
+    return status;
+}
+
+/* The least folded picture that can be drawn large enough to read, or the largest there is. */
+static tgd_status choose_picture(picture *out, const tgd_units *units, double w, double h, tgd_error *err)
+{
+    picture best = {0};
+    for (uint32_t budget = MOST_BOXES; budget >= FEWEST_BOXES && best.arrangement.scale < readable;
+         budget -= BUDGET_STEP) {
+        picture next;
+        bool last = budget < FEWEST_BOXES + BUDGET_STEP;
+        tgd_status status = compose(&next, units, budget, !last, w, h, err);
         if (status != TGD_OK) {
-            tgd_fold_clear(&best);
+            picture_clear(&best);
             return status;
         }
-        double scale = measure(&fold, places, w, h);
-        if (best.boxes == NULL || scale > best_scale + 0.04) {
-            tgd_fold_clear(&best);
-            best = fold;
-            best_scale = scale;
+        if (next.arrangement.scale > best.arrangement.scale + 0.04) {
+            picture_clear(&best);
+            best = next;
         } else {
-            tgd_fold_clear(&fold);
-        }
-        if (best_scale >= readable) {
-            break;
+            picture_clear(&next);
         }
     }
     *out = best;
@@ -106,26 +148,25 @@ static void draw_frame_title(tgd_text *out, const tgd_fold *fold, const tgd_arra
 {
     tgd_type type = {12, TGD_BOLD, TGD_COLOUR_INK2};
     tgd_text path;
-    tgd_text fitted;
     tgd_text_init(&path, NULL, NULL);
-    tgd_text_init(&fitted, NULL, NULL);
     tgd_module_path(&path, fold->units, fold->frames[part->frame].module);
     const char *whole = tgd_svg_words(out, &path);
     double y = part->y + 17;
     double left = part->x + 9;
     double right = part->x + part->w - 9;
-    double w = tgd_style_fit(&fitted, whole, type.size, type.font, part->w - 18);
-    tgd_text_drop(&fitted);
-    tgd_anchor anchor = TGD_START;
     double most = part->w - 18;
+    const char *title = tgd_style_path(whole, type.size, type.font, most);
+    double w = fmin(most, tgd_style_width(title, strlen(title), type.size, type.font));
+    tgd_anchor anchor = TGD_START;
     if (edge_passes(a, left - 3, left + w + 3, y - 4)) {
         if (!edge_passes(a, right - w - 3, right + 3, y - 4)) {
             anchor = TGD_END;
         } else { /* an edge in the middle: stay on its left */
-            most = (part->w - 18) / 2 - 8;
+            most = most / 2 - 8;
+            title = tgd_style_path(whole, type.size, type.font, most);
         }
     }
-    tgd_svg_label(out, anchor == TGD_END ? right : left, y, whole, type, anchor, most);
+    tgd_svg_label(out, anchor == TGD_END ? right : left, y, title, type, anchor, most);
     tgd_text_drop(&path);
 }
 
@@ -182,7 +223,8 @@ static void draw_legend(tgd_text *out, const tgd_fold *fold, double x, double y,
         legend_text(out, &l, "folded");
     }
     if (dashed) {
-        legend_line(out, &l, (tgd_pen){.stroke = TGD_COLOUR_EDGE, .width = 1.5, .dash = "5 4"}, "edge into or out of a fold");
+        tgd_pen pen = {.stroke = TGD_COLOUR_EDGE, .width = 1.5, .dash = "5 4"};
+        legend_line(out, &l, pen, "edge into or out of a fold");
     }
     if (leaves) {
         l.x += tgd_svg_label(out, l.x, y + 4, "◆", (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, 20);
@@ -266,11 +308,18 @@ static void draw_empty(tgd_text *out, const tgd_units *units, double x, double y
     uint32_t shown = graph->n_roots < 6 ? graph->n_roots : 6;
     double cx = x + w / 2;
     double top = y + h / 2 - 60 - 38 * (double)(shown > 0 ? shown - 1 : 0);
-    tgd_tone tone = tgd_tone_of(TGD_ERROR);
     for (uint32_t r = 0; r < shown; r++) {
         double ry = top + 76 * (double)r;
+        const tgd_report *report = units->report;
+        uint32_t finding = 0;
+        while (finding < report->n_findings && report->findings[finding].root != r) {
+            finding++;
+        }
+        bool found = finding < report->n_findings;
+        tgd_severity severity = found ? (tgd_severity)report->findings[finding].severity : TGD_NOTE;
+        tgd_tone tone = tgd_tone_of(severity);
         tgd_text words;
-        tgd_svg_rect(out, cx - 150, ry, 300, 58, 7, (tgd_pen){tone.tint, tone.stroke, 1.5, "5 4"});
+        tgd_svg_rect(out, cx - 190, ry, 380, 58, 7, (tgd_pen){tone.tint, tone.stroke, 1.5, "5 4"});
         tgd_text_init(&words, NULL, NULL);
         tgd_text_str(&words, "root");
         if (graph->n_roots > 1) {
@@ -278,11 +327,14 @@ static void draw_empty(tgd_text *out, const tgd_units *units, double x, double y
         }
         tgd_text_str(&words, "  ");
         tgd_fold_shape(&words, graph, graph->roots[r].shape);
-        tgd_svg_label(out, cx - 136, ry + 24, tgd_svg_words(out, &words), (tgd_type){15, TGD_BOLD, TGD_COLOUR_INK},
-                      TGD_START, 272);
+        tgd_svg_label(out, cx - 176, ry + 24, tgd_svg_words(out, &words), (tgd_type){15, TGD_BOLD, TGD_COLOUR_INK},
+                      TGD_START, 352);
         tgd_text_drop(&words);
-        tgd_svg_label(out, cx - 136, ry + 44, "no grad_fn: nothing leads back from here",
-                      (tgd_type){12.5, TGD_BOLD, tone.text}, TGD_START, 272);
+        tgd_svg_label(out, cx - 176, ry + 44, "no grad_fn: nothing leads back from here",
+                      (tgd_type){12.5, TGD_BOLD, tone.text}, TGD_START, 352);
+        if (found) {
+            tgd_svg_mark(out, cx + 188, ry - 2, units->number[finding], severity, 12);
+        }
     }
     tgd_svg_label(out, cx, top + 76 * (double)shown + 16, "There is no graph to draw.",
                   (tgd_type){15, TGD_SANS, TGD_COLOUR_INK2}, TGD_MIDDLE, w);
@@ -290,47 +342,36 @@ static void draw_empty(tgd_text *out, const tgd_units *units, double x, double y
 
 /* ---- the panel ---- */
 
-static tgd_status draw_graph(tgd_text *out, const tgd_fold *fold, double x, double y, double w, double h,
-                             tgd_error *err)
+static void draw_graph(tgd_text *out, const picture *p, double x, double y, double w, double h)
 {
-    tgd_place *places = calloc(fold->n_boxes + 1, sizeof *places);
-    tgd_arrangement a;
-    if (places == NULL) {
-        return tgd_fail_memory(err);
-    }
-    tgd_boxes_measure(places, fold);
-    tgd_status status = tgd_arrange(&a, fold, places, w, h, largest, err);
-    if (status != TGD_OK) {
-        return status;
-    }
+    const tgd_fold *fold = &p->fold;
+    const tgd_arrangement *a = &p->arrangement;
     tgd_text_str(out, "<g transform=\"translate(");
-    tgd_svg_number(out, x + fmax(0, (w - a.width * a.scale) / 2));
+    tgd_svg_number(out, x + fmax(0, (w - a->width * a->scale) / 2));
     tgd_text_str(out, " ");
-    tgd_svg_number(out, y + fmax(0, (h - a.height * a.scale) / 3));
+    tgd_svg_number(out, y + fmax(0, (h - a->height * a->scale) / 3));
     tgd_text_str(out, ") scale(");
-    tgd_text_fixed(out, a.scale, 3);
+    tgd_text_fixed(out, a->scale, 3);
     tgd_text_str(out, ")\">\n");
-    for (uint32_t f = 0; f < a.n_frames; f++) {
-        tgd_svg_rect(out, a.frames[f].x, a.frames[f].y, a.frames[f].w, a.frames[f].h, 9,
+    for (uint32_t f = 0; f < a->n_frames; f++) {
+        tgd_svg_rect(out, a->frames[f].x, a->frames[f].y, a->frames[f].w, a->frames[f].h, 9,
                      (tgd_pen){TGD_COLOUR_FRAME, TGD_COLOUR_LINE, 1, NULL});
     }
     for (int pass = 0; pass < 2; pass++) { /* what runs lies on top of what does not */
-        for (uint32_t i = 0; i < a.n_ways; i++) {
-            tgd_pen pen = edge_pen(fold, &fold->edges[a.ways[i].edge]);
+        for (uint32_t i = 0; i < a->n_ways; i++) {
+            tgd_pen pen = edge_pen(fold, &fold->edges[a->ways[i].edge]);
             if ((pen.stroke == TGD_COLOUR_MUTE) == (pass == 0)) {
-                draw_way(out, &a.ways[i], pen);
+                draw_way(out, &a->ways[i], pen);
             }
         }
     }
-    for (uint32_t f = 0; f < a.n_frames; f++) {
-        draw_frame_title(out, fold, &a, &a.frames[f]);
+    for (uint32_t f = 0; f < a->n_frames; f++) {
+        draw_frame_title(out, fold, a, &a->frames[f]);
     }
     for (uint32_t b = 0; b < fold->n_boxes; b++) {
-        tgd_box_draw(out, fold, b, &a.places[b]);
+        tgd_box_draw(out, fold, b, &a->places[b]);
     }
     tgd_text_str(out, "</g>\n");
-    tgd_arrangement_clear(&a);
-    return TGD_OK;
 }
 
 tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x, double y, double w, double h,
@@ -339,9 +380,9 @@ tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x,
     const tgd_report *report = units->report;
     bool strip = any_outside(report);
     double foot = strip ? LEGEND + STRIP : LEGEND;
-    tgd_fold fold = {0};
+    picture p = {0};
     if (units->n > 0) {
-        tgd_status status = tgd_graph_panel_fold(&fold, units, w - 36, h - HEAD - foot, err);
+        tgd_status status = choose_picture(&p, units, w - 36, h - HEAD - foot, err);
         if (status != TGD_OK) {
             return status;
         }
@@ -352,24 +393,23 @@ tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x,
         tgd_text_str(&words, "gradient runs from the loss (top left) to the inputs;  ");
         tgd_text_count(&words, report->graph.n_nodes);
         tgd_text_str(&words, report->graph.n_nodes == 1 ? " node in " : " nodes in ");
-        tgd_text_count(&words, fold.n_boxes);
-        tgd_text_str(&words, fold.n_boxes == 1 ? " box" : " boxes");
+        tgd_text_count(&words, p.fold.n_boxes);
+        tgd_text_str(&words, p.fold.n_boxes == 1 ? " box" : " boxes");
     }
     tgd_svg_panel(out, x, y, w, h, "Backward graph", tgd_svg_words(out, &words));
     tgd_text_drop(&words);
 
-    tgd_status status = TGD_OK;
     if (units->n == 0) {
         draw_empty(out, units, x, y, w, h - foot);
     } else {
-        status = draw_graph(out, &fold, x + 18, y + HEAD, w - 36, h - HEAD - foot, err);
+        draw_graph(out, &p, x + 18, y + HEAD, w - 36, h - HEAD - foot);
         tgd_svg_line(out, x + 16, y + h - foot + 8, x + w - 16, y + h - foot + 8,
                      (tgd_pen){.stroke = TGD_COLOUR_GRID, .width = 1});
-        draw_legend(out, &fold, x + 16, y + h - 18, w - 32);
+        draw_legend(out, &p.fold, x + 16, y + h - 18, w - 32);
     }
     if (strip) {
         draw_outside(out, units, x + 16, y + h - 39, w - 32);
     }
-    tgd_fold_clear(&fold);
-    return status;
+    picture_clear(&p);
+    return TGD_OK;
 }

@@ -8,7 +8,4 @@
 tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x, double y, double w, double h,
                                 tgd_error *err);
 
-/* The fold that suits a picture of this size: as much as can be drawn large enough to read. */
-tgd_status tgd_graph_panel_fold(tgd_fold *out, const tgd_units *units, double w, double h, tgd_error *err);
-
 #endif

@@ -48,7 +48,13 @@ static void write_action(tgd_text *text, const tgd_report *report)
         }
         return;
     }
+    tgd_summary summary;
+    tgd_report_summary(report, &summary);
     tgd_text_str(text, "Nothing to change.");
+    if (summary.n_unchecked > 0) {
+        tgd_text_str(text, " Not everything could be checked: ");
+        count(text, summary.n_unchecked, "saved tensor or node.", "saved tensors or nodes.");
+    }
 }
 
 /* Returns the banner's height. */
@@ -83,7 +89,7 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_text_str(&over, "predicted without running backward   ·   ");
     count_findings(&over, report);
     tgd_svg_begin_line(out, TEXT_X, y + 31);
-    tgd_svg_piece(out, healthy ? "NO FAULT FOUND" : error ? "ERROR" : "WARNING", (tgd_type){14, TGD_BOLD, tone.text},
+    tgd_svg_piece(out, healthy ? "OK" : error ? "ERROR" : "WARNING", (tgd_type){14, TGD_BOLD, tone.text},
                   300);
     tgd_svg_piece(out, "   ", (tgd_type){14, TGD_SANS, TGD_COLOUR_INK2}, 30);
     tgd_svg_piece(out, tgd_svg_words(out, &over), (tgd_type){14, TGD_SANS, TGD_COLOUR_INK2}, 900);

@@ -9,179 +9,13 @@
 enum {
     X = TGD_SIDE_X,
     W = TGD_SIDE_WIDTH,
-    TEXT_X = X + 54,
-    TEXT_W = W - 72,
     FACTS_HEIGHT = 136,
-    STORY_HEIGHT = 188,
     NOTE_HEIGHT = 78,
-    BARS = 5,
-    BAR_PITCH = 24,
-    MOST_MESSAGE_LINES = 5,
-    MOST_HINT_LINES = 4
+    BARS = 9,
+    BAR_PITCH = 24
 };
 
-static const tgd_type head_type = {16, TGD_BOLD, TGD_COLOUR_INK};
 static const tgd_type body_type = {13, TGD_SANS, TGD_COLOUR_INK2};
-
-/* ---- findings ---- */
-
-/* First findings of the groups, in the order in which the picture numbers them. */
-typedef struct groups {
-    uint32_t *first; /* Owned, by number - 1 */
-    uint32_t *size;  /* Owned, by number - 1 */
-} groups;
-
-static tgd_status find_groups(groups *g, const tgd_units *units, tgd_error *err)
-{
-    g->first = calloc(units->n_numbers + 1, sizeof *g->first);
-    g->size = calloc(units->n_numbers + 1, sizeof *g->size);
-    if (g->first == NULL || g->size == NULL) {
-        return tgd_fail_memory(err);
-    }
-    for (uint32_t i = 0; i < units->report->n_findings; i++) {
-        uint32_t k = units->number[i] - 1;
-        g->first[k] = g->size[k]++ == 0 ? i : g->first[k];
-    }
-    return TGD_OK;
-}
-
-static void write_head(tgd_text *text, const tgd_report *report, uint32_t finding, uint32_t size)
-{
-    const tgd_finding_row *row = &report->findings[finding];
-    if (row->kind == TGD_UNREACHED_PARAMETER) {
-        if (size > 1) {
-            tgd_text_count(text, size);
-            tgd_text_str(text, " parameters get no gradient");
-        } else {
-            tgd_text_line(text, report->parameters[row->parameter].name, 60);
-            tgd_text_str(text, " gets no gradient");
-        }
-        return;
-    }
-    if (row->saved != TGD_NONE || row->kind == TGD_NOT_DIFFERENTIABLE) {
-        tgd_node_phrase(text, report, row->node);
-        tgd_text_str(text, ": ");
-        tgd_finding_phrase(text, report, finding);
-    } else {
-        tgd_text_str(text, tgd_finding_statement((tgd_finding_kind)row->kind));
-    }
-    if (size > 1) {
-        tgd_text_str(text, ", and ");
-        tgd_text_count(text, size - 1);
-        tgd_text_str(text, " more like it");
-    }
-}
-
-static void write_members(tgd_text *text, const tgd_units *units, uint32_t number, uint32_t size)
-{
-    const tgd_report *report = units->report;
-    uint32_t shown = 0;
-    for (uint32_t i = 0; i < report->n_findings && shown < 8; i++) {
-        if (units->number[i] == number && report->findings[i].parameter != TGD_NONE) {
-            tgd_text_str(text, shown++ > 0 ? ", " : "");
-            tgd_text_line(text, report->parameters[report->findings[i].parameter].name, 40);
-        }
-    }
-    if (shown < size && shown > 0) {
-        tgd_text_str(text, " and ");
-        tgd_text_count(text, size - shown);
-        tgd_text_str(text, " more");
-    }
-}
-
-/* Height of one entry; drawn too unless out is NULL. `full`: every line, else the heading and what to do. */
-static double draw_entry(tgd_text *out, tgd_text *failures, const tgd_units *units, const groups *g, uint32_t k,
-                         double y, bool full)
-{
-    const tgd_report *report = units->report;
-    uint32_t finding = g->first[k];
-    tgd_severity severity = (tgd_severity)report->findings[finding].severity;
-    tgd_type hint_type = {13, TGD_BOLD, tgd_tone_of(severity).text};
-    double top = y;
-    tgd_text words;
-    if (out != NULL) {
-        tgd_svg_mark(out, X + 30, y + 10, k + 1, severity, 12);
-    }
-    tgd_text_init(&words, NULL, NULL);
-    write_head(&words, report, finding, g->size[k]);
-    y += 20 * (double)tgd_svg_paragraph(out, TEXT_X, y + 16, 20, tgd_svg_words(failures, &words), head_type, TEXT_W,
-                                        full ? 3 : 2);
-    tgd_text_drop(&words);
-    if (full && report->findings[finding].parameter != TGD_NONE && g->size[k] > 1) {
-        tgd_text_init(&words, NULL, NULL);
-        write_members(&words, units, k + 1, g->size[k]);
-        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_svg_words(failures, &words), body_type,
-                                            TEXT_W, MOST_MESSAGE_LINES);
-        tgd_text_drop(&words);
-    }
-    if (full) {
-        tgd_text_init(&words, NULL, NULL);
-        tgd_message_write(&words, report, finding);
-        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_svg_words(failures, &words), body_type,
-                                            TEXT_W, MOST_MESSAGE_LINES);
-        tgd_text_drop(&words);
-    }
-    tgd_text_init(&words, NULL, NULL);
-    tgd_text_str(&words, "→ ");
-    size_t arrow = words.n;
-    tgd_hint_write(&words, report, finding);
-    if (words.n > arrow || words.status != TGD_OK) { /* tgd_svg_words() notes the failure */
-        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_svg_words(failures, &words), hint_type,
-                                            TEXT_W, full ? MOST_HINT_LINES : 2);
-    }
-    tgd_text_drop(&words);
-    return y - top + 22;
-}
-
-/* Returns the height; draws unless out is NULL. */
-static double draw_findings(tgd_text *out, tgd_text *failures, const tgd_units *units, const groups *g, double y,
-                            double most)
-{
-    uint32_t n = units->n_numbers;
-    double used = 44;
-    uint32_t shown = 0;
-    bool full[3] = {false, false, false};
-    /* the first three in full if they fit, the others shortened, the rest counted */
-    for (uint32_t k = 0; k < n; k++) {
-        double rest = k + 1 < n ? 24 : 0;
-        bool whole = k < 3;
-        double h = draw_entry(NULL, failures, units, g, k, 0, whole);
-        if (whole && used + h + rest > most) {
-            whole = false;
-            h = draw_entry(NULL, failures, units, g, k, 0, false);
-        }
-        if (used + h + rest > most && k > 0) {
-            break;
-        }
-        if (k < 3) {
-            full[k] = whole;
-        }
-        used += h;
-        shown++;
-    }
-    used += shown < n ? 20 : -6;
-    if (out == NULL) {
-        return used;
-    }
-    tgd_svg_panel(out, X, y, W, used, "Findings", "the numbers stand at the nodes");
-    double at = y + 44;
-    for (uint32_t k = 0; k < shown; k++) {
-        if (k > 0) {
-            tgd_svg_line(out, X + 16, at - 9, X + W - 16, at - 9, (tgd_pen){.stroke = TGD_COLOUR_GRID, .width = 1});
-        }
-        at += draw_entry(out, failures, units, g, k, at, k < 3 && full[k]);
-    }
-    if (shown < n) {
-        tgd_text words;
-        tgd_text_init(&words, NULL, NULL);
-        tgd_text_str(&words, "and ");
-        tgd_text_count(&words, n - shown);
-        tgd_text_str(&words, " more: the text report and .json have them all");
-        tgd_svg_label(out, TEXT_X, at + 2, tgd_svg_words(out, &words), body_type, TGD_START, TEXT_W);
-        tgd_text_drop(&words);
-    }
-    return used;
-}
 
 /* ---- checks, where nothing was found ---- */
 
@@ -209,10 +43,14 @@ static void draw_checks(tgd_text *out, const tgd_report *report, double y)
     tgd_text words;
     tgd_report_summary(report, &s);
     tgd_svg_panel(out, X, y, W, CHECKS_HEIGHT, "Checks", "backward was predicted, not run");
+    size_t looked_at = 0;
+    for (uint32_t i = 0; i < report->graph.n_saved; i++) {
+        looked_at += report->graph.saved[i].state == TGD_SAVED_OK;
+    }
     tgd_text_init(&words, NULL, NULL);
-    tgd_text_count(&words, s.n_saved);
+    tgd_text_count(&words, looked_at);
     tgd_text_str(&words, " looked at, none modified, freed or lost");
-    draw_check(out, y + 54, true, "Saved tensors", &words);
+    draw_check(out, y + 54, looked_at > 0 || s.n_saved == 0, "Saved tensors", &words);
     tgd_text_init(&words, NULL, NULL);
     tgd_text_count(&words, s.n_executed);
     tgd_text_str(&words, " will run, none of them raises");
@@ -242,59 +80,16 @@ static void draw_checks(tgd_text *out, const tgd_report *report, double y)
     draw_check(out, y + 120, s.n_unchecked == 0, "Unchecked", &words);
 }
 
-/* ---- how it broke ---- */
-
-static void draw_story(tgd_text *out, const tgd_report *report, const tgd_finding_row *row, double y)
-{
-    const tgd_saved_row *saved = &report->graph.saved[row->saved];
-    tgd_text words[3];
-    tgd_text versions[3];
-    tgd_text subtitle;
-    static const char *const steps[] = {"saved", "overwritten", "needed again"};
-    static const tgd_colour colours[] = {TGD_COLOUR_OK_FILL, TGD_COLOUR_ERR_FILL, TGD_COLOUR_ERR_FILL};
-    tgd_text_init(&subtitle, NULL, NULL);
-    tgd_text_str(&subtitle, "life of one tensor, ");
-    tgd_fold_shape(&subtitle, &report->graph, saved->shape);
-    tgd_text_printf(&subtitle, " %s", tgd_torch_dtype_name(saved->dtype));
-    tgd_svg_panel(out, X, y, W, STORY_HEIGHT, "How it broke", tgd_svg_words(out, &subtitle));
-    tgd_text_drop(&subtitle);
-    for (int i = 0; i < 3; i++) {
-        tgd_text_init(&words[i], NULL, NULL);
-        tgd_text_init(&versions[i], NULL, NULL);
-        tgd_text_printf(&versions[i], "v%lu", (unsigned long)(i == 0 ? saved->saved_version : saved->version));
-    }
-    tgd_node_phrase(&words[0], report, row->node);
-    tgd_text_printf(&words[0], saved->flags & TGD_SV_OUTPUT ? " keeps its own %s" : " keeps its %s", saved->name);
-    uint32_t writes = saved->version - saved->saved_version;
-    tgd_text_count(&words[1], writes);
-    tgd_text_str(&words[1], writes == 1 ? " in-place write; op and line were not recorded"
-                                        : " in-place writes; ops and lines were not recorded");
-    tgd_text_printf(&words[2], "backward expects v%lu, finds v%lu, raises", (unsigned long)saved->saved_version,
-                    (unsigned long)saved->version);
-    tgd_svg_line(out, X + 40, y + 62, X + 40, y + 62 + 2 * 48, (tgd_pen){.stroke = TGD_COLOUR_MUTE, .width = 2});
-    for (int i = 0; i < 3; i++) {
-        double cy = y + 62 + 48 * i;
-        tgd_svg_circle(out, X + 40, cy, 17, (tgd_pen){colours[i], TGD_COLOUR_CARD, 3, NULL});
-        double size = versions[i].n <= 2 ? 12.5 : versions[i].n <= 4 ? 11 : 8;
-        tgd_svg_label(out, X + 40, cy + size * 0.36, tgd_svg_words(out, &versions[i]),
-                      (tgd_type){size, TGD_BOLD, TGD_COLOUR_WHITE}, TGD_MIDDLE, 34);
-        tgd_svg_label(out, X + 68, cy - 3, steps[i], (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK}, TGD_START, 200);
-        tgd_svg_label(out, X + 68, cy + 15, tgd_svg_words(out, &words[i]),
-                      (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, W - 84);
-        tgd_text_drop(&words[i]);
-        tgd_text_drop(&versions[i]);
-    }
-}
-
 /* ---- the graph in numbers ---- */
 
 static void draw_fact(tgd_text *out, int place, double y, const char *name, tgd_text *value)
 {
     double x = X + 16 + (place % 2) * (W / 2.0);
+    double w = W / 2.0 - 32;
     double at = y + 52 + 24 * (place / 2);
-    tgd_svg_label(out, x, at, name, (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, 130);
-    tgd_svg_label(out, x + W / 2.0 - 32, at, tgd_svg_words(out, value), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_INK},
-                  TGD_END, 140);
+    double used = tgd_svg_label(out, x + w, at, tgd_svg_words(out, value), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_INK},
+                                TGD_END, w - 60);
+    tgd_svg_label(out, x, at, name, (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, w - used - 6);
     tgd_text_drop(value);
 }
 
@@ -310,26 +105,30 @@ static void draw_facts(tgd_text *out, const tgd_report *report, double y)
     tgd_summary s;
     tgd_report_summary(report, &s);
     tgd_text value[8];
-    static const char *const names[] = {"nodes",         "depth",     "edges (null)", "leaves",
-                                        "saved tensors", "they hold", "parameters reached", "run before an error"};
+    bool fails = report->root_fails || report->first_error < report->n_executed;
+    const char *const names[] = {"nodes",         "depth",     "edges",   "null edges",
+                                 "saved tensors", "they hold", report->has_parameters ? "params reached" : "leaves",
+                                 fails ? "run first" : "will run"};
     for (int i = 0; i < 8; i++) {
         tgd_text_init(&value[i], NULL, NULL);
     }
     tgd_text_count(&value[0], s.n_nodes);
     tgd_text_count(&value[1], s.depth);
     tgd_text_count(&value[2], s.n_edges);
-    tgd_text_str(&value[2], " (");
-    tgd_text_count(&value[2], s.n_null_edges);
-    tgd_text_str(&value[2], ")");
-    tgd_text_count(&value[3], s.n_leaves);
+    tgd_text_count(&value[3], s.n_null_edges);
     tgd_text_count(&value[4], s.n_saved);
     tgd_text_size(&value[5], s.saved_bytes);
     if (report->has_parameters) {
         count_of(&value[6], s.n_parameters_reached, s.n_parameters);
     } else {
-        tgd_text_str(&value[6], "not given");
+        tgd_text_count(&value[6], s.n_leaves);
     }
-    count_of(&value[7], report->root_fails ? 0 : s.n_executed_to_error, s.n_executed);
+    if (fails) {
+        count_of(&value[7], report->root_fails ? 0 : s.n_executed_to_error, s.n_executed);
+    } else {
+        tgd_text_count(&value[7], s.n_executed);
+        tgd_text_str(&value[7], s.n_executed == 1 ? " node" : " nodes");
+    }
     tgd_svg_panel(out, X, y, W, FACTS_HEIGHT, "Graph", "each storage counted once, leaves left out");
     for (int i = 0; i < 8; i++) {
         draw_fact(out, i, y, names[i], &value[i]);
@@ -341,47 +140,79 @@ static void draw_facts(tgd_text *out, const tgd_report *report, double y)
 typedef struct bar {
     uint32_t key;
     uint64_t bytes;
+    bool elsewhere; /* in none of the modules shown */
 } bar;
 
-/* The module whose share a unit counts to: the first level at which the model divides. */
-static uint32_t share_of(const tgd_units *units, uint32_t unit, uint32_t root)
-{
-    uint32_t module = tgd_module_below(units, root, units->module[unit]);
-    return module == TGD_NONE ? root : module;
-}
-
-static uint32_t dividing_module(const tgd_units *units)
+/* The level at which the model divides: down to the module that holds nearly everything. */
+static uint32_t dividing_module(const tgd_units *units, uint32_t *count)
 {
     uint32_t root = 0;
-    while (units->modules[root].n_children == 1) {
-        uint32_t child = TGD_NONE;
-        for (uint32_t m = 1; m < units->n_modules && child == TGD_NONE; m++) {
-            child = units->modules[m].parent == root ? m : TGD_NONE;
+    for (bool deeper = true; deeper;) {
+        deeper = false;
+        memset(count, 0, units->n_modules * sizeof *count);
+        for (uint32_t u = 0; u < units->n; u++) {
+            uint32_t below = tgd_module_below(units, root, units->module[u]);
+            count[below == TGD_NONE ? root : below]++;
         }
-        if (child == TGD_NONE || units->modules[child].n_children == 0) {
-            break;
+        for (uint32_t m = root + 1; m < units->n_modules && !deeper; m++) {
+            if (units->modules[m].parent == root && units->modules[m].n_children > 0 && count[m] > units->n / 10 * 8) {
+                root = m;
+                deeper = true;
+            }
         }
-        root = child;
     }
     return root;
 }
 
+/* Length of a module's name without the number of its place in a list: "layer1" of "layer1.0". */
+static uint32_t list_length(const tgd_module_row *row)
+{
+    uint32_t n = row->length;
+    while (n > 0 && row->name[n - 1] >= '0' && row->name[n - 1] <= '9') {
+        n--;
+    }
+    return n > 1 && n < row->length && row->name[n - 1] == '.' ? n - 1 : row->length;
+}
+
+/* For each module under root, the one that its bytes count to: the first of the list it stands in. */
+static void find_lists(const tgd_units *units, uint32_t root, uint32_t *list)
+{
+    uint32_t last = TGD_NONE;
+    for (uint32_t m = 0; m < units->n_modules; m++) {
+        const tgd_module_row *row = &units->modules[m];
+        list[m] = m;
+        if (row->parent != root) {
+            continue;
+        }
+        uint32_t n = list_length(row);
+        if (last != TGD_NONE && list_length(&units->modules[last]) == n &&
+            memcmp(row->name, units->modules[last].name, n) == 0) {
+            list[m] = list[last];
+        }
+        last = m;
+    }
+}
+
 /* The largest shares, by module where there are names and by op where not. Returns how many. */
-static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *units, uint32_t root, bool by_module,
-                                 tgd_error *err)
+static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *units, bool by_module, tgd_error *err)
 {
     const tgd_graph *graph = &units->report->graph;
     uint32_t n_keys = by_module ? units->n_modules : graph->n_types;
     uint64_t *bytes = calloc(n_keys + 1, sizeof *bytes);
+    uint32_t *list = calloc(units->n_modules + 1, sizeof *list);
     uint8_t *seen = calloc(graph->n_storages + 1, sizeof *seen);
     *n_bars = 0;
-    if (bytes == NULL || seen == NULL) {
+    if (bytes == NULL || list == NULL || seen == NULL) {
         free(bytes);
+        free(list);
         free(seen);
         return tgd_fail_memory(err);
     }
+    uint32_t root = by_module ? dividing_module(units, list) : 0;
+    find_lists(units, root, list);
     for (uint32_t u = 0; u < units->n; u++) {
-        uint32_t key = by_module ? share_of(units, u, root) : graph->nodes[units->lead[u]].type;
+        uint32_t below = tgd_module_below(units, root, units->module[u]);
+        uint32_t key = by_module ? list[below == TGD_NONE ? root : below] : graph->nodes[units->lead[u]].type;
         for (uint32_t m = units->start[u]; m < units->start[u + 1]; m++) {
             const tgd_node_row *row = &graph->nodes[units->members[m]];
             for (uint32_t s = row->first_saved; s < row->first_saved + row->n_saved; s++) {
@@ -405,10 +236,16 @@ static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *u
             at--;
         }
         if (at < BARS) {
-            bars[at] = (bar){k, bytes[k]};
+            bars[at] = (bar){k, bytes[k], false};
+        }
+    }
+    if (by_module) {
+        for (uint32_t i = 0; i < *n_bars; i++) {
+            bars[i].elsewhere = bars[i].key == root;
         }
     }
     free(bytes);
+    free(list);
     free(seen);
     return TGD_OK;
 }
@@ -431,10 +268,11 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
             tgd_text_init(&words, NULL, NULL);
             if (!by_module) {
                 tgd_text_str(&words, units->report->graph.types[bars[i].key].name);
-            } else if (bars[i].key == 0) {
-                tgd_text_str(&words, "outside of modules");
+            } else if (bars[i].elsewhere) {
+                tgd_text_str(&words, "elsewhere");
             } else {
-                tgd_module_path(&words, units, bars[i].key);
+                const tgd_module_row *row = &units->modules[bars[i].key];
+                tgd_text_bytes(&words, row->name, list_length(row));
             }
             if (pass == 0) {
                 tgd_text fitted;
@@ -480,15 +318,10 @@ static void draw_not_recorded(tgd_text *out, const tgd_report *report, double y)
 tgd_status tgd_side_panels_draw(tgd_text *out, const tgd_units *units, double y, double end, tgd_error *err)
 {
     const tgd_report *report = units->report;
-    groups g = {0};
     bar bars[BARS];
     uint32_t n_bars = 0;
-    uint32_t root = dividing_module(units);
     bool by_module = units->n_modules > 2;
-    tgd_status status = find_groups(&g, units, err);
-    if (status == TGD_OK) {
-        status = largest_shares(bars, &n_bars, units, root, by_module, err);
-    }
+    tgd_status status = largest_shares(bars, &n_bars, units, by_module, err);
     if (status == TGD_OK) {
         double fixed = FACTS_HEIGHT + TGD_GUTTER + NOTE_HEIGHT + TGD_GUTTER;
         if (report->n_errors + report->n_warnings == 0) {
@@ -496,13 +329,18 @@ tgd_status tgd_side_panels_draw(tgd_text *out, const tgd_units *units, double y,
             y += CHECKS_HEIGHT + TGD_GUTTER;
         }
         if (units->n_numbers > 0) {
-            y += draw_findings(out, out, units, &g, y, end - y - fixed) + TGD_GUTTER;
+            double height = 0;
+            status = tgd_findings_panel_draw(out, &height, units, y, end - y - fixed, err);
+            if (status != TGD_OK) {
+                return status;
+            }
+            y += height + TGD_GUTTER;
         }
         const tgd_finding_row *first = report->n_findings > 0 ? &report->findings[0] : NULL;
         if (first != NULL && first->kind == TGD_MODIFIED_IN_PLACE && first->saved != TGD_NONE &&
-            end - y - fixed >= STORY_HEIGHT + TGD_GUTTER) {
-            draw_story(out, report, first, y);
-            y += STORY_HEIGHT + TGD_GUTTER;
+            end - y - fixed >= TGD_STORY_HEIGHT + TGD_GUTTER) {
+            tgd_story_panel_draw(out, report, 0, y);
+            y += TGD_STORY_HEIGHT + TGD_GUTTER;
         }
         while (n_bars > 0 && end - y - fixed < 44 + BAR_PITCH * (double)n_bars + TGD_GUTTER) {
             n_bars = n_bars > 3 ? n_bars - 1 : 0;
@@ -514,7 +352,5 @@ tgd_status tgd_side_panels_draw(tgd_text *out, const tgd_units *units, double y,
         draw_facts(out, report, y);
         draw_not_recorded(out, report, end - NOTE_HEIGHT);
     }
-    free(g.first);
-    free(g.size);
     return status;
 }

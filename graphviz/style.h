@@ -98,6 +98,10 @@ double tgd_style_width(const char *s, size_t n, double size, tgd_font font);
 /* Append s as one line, shortened in the middle until it is at most `width` wide. Returns its width. */
 double tgd_style_fit(tgd_text *text, const char *s, double size, tgd_font font, double width);
 
+/* A dotted path without its first parts, as many of them as it takes to fit: "h.11" of "transformer.h.11". Points into
+   s. */
+const char *tgd_style_path(const char *s, double size, tgd_font font, double width);
+
 /* Bytes of s that fit into `width` and end at a space (or anywhere, for a word that is too long). *next is where the
    next line starts. */
 size_t tgd_style_break(const char *s, double size, tgd_font font, double width, size_t *next);

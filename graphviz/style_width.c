@@ -147,6 +147,23 @@ double tgd_style_fit(tgd_text *text, const char *s, double size, tgd_font font, 
     return fitted;
 }
 
+const char *tgd_style_path(const char *s, double size, tgd_font font, double width)
+{
+    const char *best = s;
+    const char *end = s + strcspn(s, " ");
+    for (const char *at = s; at < end && tgd_style_width(best, strlen(best), size, font) > width;) {
+        const char *dot = memchr(at, '.', (size_t)(end - at));
+        if (dot == NULL || dot + 1 >= end) {
+            break;
+        }
+        at = dot + 1;
+        if (*at < '0' || *at > '9') { /* a number alone names nothing */
+            best = at;
+        }
+    }
+    return best;
+}
+
 size_t tgd_style_break(const char *s, double size, tgd_font font, double width, size_t *next)
 {
     size_t n = strlen(s);

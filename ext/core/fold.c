@@ -5,84 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MUST_FLAGGED = 6, MUST_ALL = 14, NEIGHBOURS = 2 };
-
-static bool is_leaf(const tgd_graph *graph, tgd_node v)
-{
-    return tgd_graph_type(graph, v)->kind == TGD_NODE_ACCUMULATE_GRAD;
-}
-
-/* ---- backward's order ---- */
-
-/* The engine takes the ready node with the highest sequence number; ties go to the one captured first. */
-static bool comes_first(const tgd_graph *graph, tgd_node a, tgd_node b)
-{
-    uint64_t x = graph->nodes[a].sequence_nr;
-    uint64_t y = graph->nodes[b].sequence_nr;
-    return x != y ? x > y : a < b;
-}
-
-static void heap_push(const tgd_graph *graph, tgd_node *heap, uint32_t *n, tgd_node v)
-{
-    uint32_t i = (*n)++;
-    while (i > 0 && comes_first(graph, v, heap[(i - 1) / 2])) {
-        heap[i] = heap[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    heap[i] = v;
-}
-
-static tgd_node heap_pop(const tgd_graph *graph, tgd_node *heap, uint32_t *n)
-{
-    tgd_node top = heap[0];
-    tgd_node v = heap[--*n];
-    uint32_t i = 0;
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= *n) {
-            break;
-        }
-        if (child + 1 < *n && comes_first(graph, heap[child + 1], heap[child])) {
-            child++;
-        }
-        if (!comes_first(graph, heap[child], v)) {
-            break;
-        }
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = v;
-    return top;
-}
-
-/* Nodes that are no leaves, and leaves that are roots, into order. waiting and heap are scratch, one entry a node. */
-static uint32_t order_nodes(const tgd_graph *graph, tgd_node *order, uint32_t *waiting, tgd_node *heap)
-{
-    uint32_t n = 0;
-    uint32_t ready = 0;
-    for (uint32_t e = 0; e < graph->n_edges; e++) {
-        if (graph->edges[e].to != TGD_NONE) {
-            waiting[graph->edges[e].to]++;
-        }
-    }
-    for (tgd_node v = 0; v < graph->n_nodes; v++) {
-        if (waiting[v] == 0) {
-            heap_push(graph, heap, &ready, v);
-        }
-    }
-    while (ready > 0) {
-        tgd_node v = heap_pop(graph, heap, &ready);
-        order[n++] = v;
-        const tgd_node_row *row = &graph->nodes[v];
-        for (uint32_t k = 0; k < row->n_edges; k++) {
-            tgd_node to = graph->edges[row->first_edge + k].to;
-            if (to != TGD_NONE && --waiting[to] == 0 && !is_leaf(graph, to)) {
-                heap_push(graph, heap, &ready, to);
-            }
-        }
-    }
-    return n;
-}
+enum { MUST_FLAGGED = 5, MUST_ALL = 14, NEIGHBOURS = 2 };
 
 /* ---- units ---- */
 
@@ -96,17 +19,6 @@ static bool name_is(const char *name, size_t n, const char *const *list)
     return false;
 }
 
-/* Length of "Addmm" in "AddmmBackward0". */
-static size_t op_length(const char *name)
-{
-    size_t n = strlen(name);
-    size_t end = n;
-    while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9') {
-        end--;
-    }
-    return end > 8 && memcmp(name + end - 8, "Backward", 8) == 0 ? end - 8 : n;
-}
-
 /* Ops that only show, cut or convert a tensor. */
 static bool is_view_name(const char *name)
 {
@@ -116,7 +28,7 @@ static bool is_view_name(const char *name)
         "Select", "Unbind", "Narrow", "AsStrided", "Diagonal", "Unfold", "Movedim", "Swapaxes", "ToCopy", "Flatten",
         "Unflatten", "Detach", "ViewAs", "Contiguous", "BroadcastTensors", "ViewAsReal", "ViewAsComplex", "Lift",
         NULL};
-    return name_is(name, op_length(name), views);
+    return name_is(name, tgd_fold_op_length(name), views);
 }
 
 /* Whose units' nodes use a node: one unit, or several. */
@@ -314,8 +226,9 @@ static void choose_must(tgd_units *units, const scratch *s, const uint32_t *unit
             bool first = units->number[i] > last_number;
             last_number = first ? units->number[i] : last_number;
             if (unit == TGD_NONE || units->must[unit] || (round == 0 && !first) ||
-                (round == 1 && report->findings[i].severity == TGD_NOTE)) {
-                continue;
+                (round == 1 && (report->findings[i].severity == TGD_NOTE ||
+                                report->findings[i].kind == TGD_GRAPH_FREED))) {
+                continue; /* one freed node tells about all of them */
             }
             require(units, unit, &n);
             flagged[n_flagged++] = unit;
@@ -431,7 +344,7 @@ static tgd_status make(tgd_units *units, scratch *s, tgd_error *err)
     for (uint32_t t = 0; t < graph->n_types; t++) {
         units->is_view[t] = is_view_name(graph->types[t].name);
     }
-    uint32_t n_order = order_nodes(graph, s->order, s->waiting, s->heap);
+    uint32_t n_order = tgd_fold_order(graph, s->order, s->waiting, s->heap);
     for (tgd_node v = 0; v < graph->n_nodes; v++) {
         s->heap[v] = TGD_NONE;
     }
@@ -485,53 +398,4 @@ void tgd_units_clear(tgd_units *units)
     free(units->number);
     free(units->is_view);
     *units = (tgd_units){0};
-}
-
-/* ---- words ---- */
-
-void tgd_fold_op(tgd_text *text, const tgd_report *report, tgd_node v)
-{
-    const tgd_graph *graph = &report->graph;
-    const tgd_node_row *row = &graph->nodes[v];
-    const char *name = graph->types[row->inner_type != TGD_NONE ? row->inner_type : row->type].name;
-    size_t n = op_length(name);
-    tgd_text_bytes(text, name, n);
-    if (row->inner_type != TGD_NONE) {
-        tgd_text_str(text, " in place");
-    }
-}
-
-void tgd_fold_shape(tgd_text *text, const tgd_graph *graph, uint32_t shape)
-{
-    int n;
-    const int64_t *sizes = tgd_graph_shape(graph, shape, &n);
-    if (n == 0) {
-        tgd_text_str(text, "scalar");
-    }
-    for (int i = 0; i < n && i < 8; i++) {
-        if (i > 0) {
-            tgd_text_str(text, "×");
-        }
-        if (sizes[i] < 0) {
-            tgd_text_str(text, "?");
-        } else {
-            tgd_text_printf(text, "%lld", (long long)sizes[i]);
-        }
-    }
-    if (n > 8) {
-        tgd_text_str(text, "×…");
-    }
-}
-
-void tgd_fold_leaf(tgd_text *text, const tgd_units *units, uint32_t leaf)
-{
-    uint32_t parameter = units->report->leaf_parameter[leaf];
-    if (parameter != TGD_NONE) {
-        const char *name = units->report->parameters[parameter].name;
-        const char *dot = strrchr(name, '.');
-        tgd_text_str(text, dot != NULL && dot[1] != '\0' ? dot + 1 : name);
-        return;
-    }
-    tgd_text_str(text, "leaf ");
-    tgd_fold_shape(text, &units->report->graph, units->report->graph.leaves[leaf].shape);
 }

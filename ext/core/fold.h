@@ -107,7 +107,9 @@ void tgd_fold_clear(tgd_fold *fold);
 
 /* ---- words ---- */
 
-/* "Addmm" of "AddmmBackward0" */
+/* Length of "Addmm" in "AddmmBackward0". */
+size_t tgd_fold_op_length(const char *name);
+/* "Addmm"; "Copy in place" for an in-place op on a view */
 void tgd_fold_op(tgd_text *text, const tgd_report *report, tgd_node v);
 /* "layer1.0.conv1" relative to its frame, "Relu", "h.0 … h.10", "Mul, Add" */
 void tgd_fold_title(tgd_text *text, const tgd_fold *fold, uint32_t box);
@@ -120,6 +122,9 @@ void tgd_fold_leaf(tgd_text *text, const tgd_units *units, uint32_t leaf);
 
 /* ---- between the files of this part ---- */
 
+/* Nodes that are no leaves, and leaves that are roots, into order; returns how many. waiting (zeroed) and heap are
+   scratch, one entry a node. */
+uint32_t tgd_fold_order(const tgd_graph *graph, tgd_node *order, uint32_t *waiting, tgd_node *heap);
 tgd_status tgd_units_name(tgd_units *units, const uint32_t *consumer, tgd_error *err);
 /* The child of `above` on the way to `module`, TGD_NONE where module is not below it. */
 uint32_t tgd_module_below(const tgd_units *units, uint32_t above, uint32_t module);

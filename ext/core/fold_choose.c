@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PIECES = 12, FEW_PIECES = 5 };
+enum { MOST_PIECES = 12, FEW_PIECES = 5, SMALL_FOLD = 24 };
 
 /* ---- which folds to open ---- */
 
@@ -64,7 +64,7 @@ static uint32_t distance(const tgd_items *items, const bool *flagged, bool any, 
 static tgd_status open_more(tgd_items *items, tgd_items *scratch, const tgd_units *units, uint32_t budget,
                             tgd_error *err)
 {
-    while (items->n < budget) {
+    while (items->n < budget && items->n <= TGD_FOLD_BOXES) {
         bool flagged[TGD_FOLD_BOXES];
         bool any = false;
         uint32_t best = TGD_NONE;
@@ -91,10 +91,17 @@ static tgd_status open_more(tgd_items *items, tgd_items *scratch, const tgd_unit
             break;
         }
         uint32_t room = budget - items->n + 1;
-        tgd_status status = tgd_item_open(scratch, units, &items->rows[best], room < MOST_PIECES ? room : MOST_PIECES,
+        tgd_status status = tgd_item_open(scratch, units, &items->rows[best], room < SMALL_FOLD ? room : SMALL_FOLD,
                                           err);
-        bool tells = scratch->n > 3 || items->rows[best].form == TGD_FOLD_REPEAT ||
-                     items->rows[best].b - items->rows[best].a <= 3;
+        /* bits of a small fold say less than the fold */
+        bool tells = items->rows[best].form == TGD_FOLD_REPEAT ||
+                     (scratch->n > 3 && items->rows[best].b - items->rows[best].a > SMALL_FOLD);
+        for (uint32_t i = 0; i < scratch->n && !tells; i++) {
+            if (scratch->rows[i].form == TGD_FOLD_RUN) {
+                break;
+            }
+            tells = i + 1 == scratch->n;
+        }
         if (status == TGD_OK && scratch->n > 1 && scratch->n <= room && tells) {
             status = replace(items, best, scratch, err);
         } else {
@@ -363,7 +370,15 @@ static tgd_status choose(tgd_items *items, tgd_items *scratch, const tgd_units *
     if (status == TGD_OK) {
         status = show_must(items, scratch, units, budget, err);
     }
-    return status != TGD_OK ? status : open_more(items, scratch, units, budget, err);
+    if (status == TGD_OK) {
+        status = open_more(items, scratch, units, budget, err);
+    }
+    if (status == TGD_OK && items->n > TGD_FOLD_BOXES) { /* many units that must be shown, far apart in one module */
+        tgd_item *last = &items->rows[TGD_FOLD_BOXES - 1];
+        *last = (tgd_item){.a = last->a, .b = units->n, .module = TGD_NONE, .copies = 1, .form = TGD_FOLD_RUN};
+        items->n = TGD_FOLD_BOXES;
+    }
+    return status;
 }
 
 static tgd_status build(tgd_fold *fold, const tgd_items *items, tgd_error *err)
@@ -376,7 +391,7 @@ static tgd_status build(tgd_fold *fold, const tgd_items *items, tgd_error *err)
         free(stamp);
         return tgd_fail_memory(err);
     }
-    for (uint32_t i = 0; i < items->n && i < TGD_FOLD_BOXES; i++) {
+    for (uint32_t i = 0; i < items->n; i++) {
         fill_box(&fold->boxes[fold->n_boxes++], units, &items->rows[i], stamp, i);
     }
     free(stamp);
@@ -417,88 +432,4 @@ void tgd_fold_clear(tgd_fold *fold)
     free(fold->edges);
     free(fold->frames);
     *fold = (tgd_fold){0};
-}
-
-/* ---- titles ---- */
-
-/* The path of a module without that of the frame around it. */
-static void relative_path(tgd_text *text, const tgd_units *units, uint32_t module, uint32_t frame_module)
-{
-    const tgd_module_row *row = &units->modules[module];
-    uint32_t skip = 0;
-    if (frame_module != TGD_NONE && frame_module != module) {
-        uint32_t length = units->modules[frame_module].length;
-        bool inside = row->length > length && memcmp(row->name, units->modules[frame_module].name, length) == 0;
-        skip = inside && length > 0 ? length + 1 : 0;
-    }
-    tgd_text_bytes(text, row->name + skip, row->length - skip);
-}
-
-/* A unit by its module where it is the only thing in it, else by its op. */
-static void unit_title(tgd_text *text, const tgd_fold *fold, uint32_t unit, uint32_t context, uint32_t frame_module)
-{
-    const tgd_units *units = fold->units;
-    uint32_t module = units->module[unit];
-    if (units->named[unit] && module != context && tgd_module_below(units, context, module) != TGD_NONE) {
-        relative_path(text, units, module, frame_module);
-    } else if (units->report->graph.nodes[units->lead[unit]].leaf != TGD_NONE) {
-        tgd_fold_leaf(text, units, units->report->graph.nodes[units->lead[unit]].leaf);
-    } else {
-        tgd_fold_op(text, units->report, units->lead[unit]);
-    }
-}
-
-/* One end of a run: the module that stands there, else the op. */
-static void end_title(tgd_text *text, const tgd_fold *fold, uint32_t unit, uint32_t context, uint32_t frame_module)
-{
-    uint32_t below = tgd_module_below(fold->units, context, fold->units->module[unit]);
-    if (below != TGD_NONE) {
-        relative_path(text, fold->units, below, frame_module);
-    } else {
-        unit_title(text, fold, unit, context, frame_module);
-    }
-}
-
-void tgd_fold_title(tgd_text *text, const tgd_fold *fold, uint32_t index)
-{
-    const tgd_units *units = fold->units;
-    const tgd_fold_box *box = &fold->boxes[index];
-    uint32_t frame = box->frame == TGD_NONE ? TGD_NONE : fold->frames[box->frame].module;
-    uint32_t last = box->first_unit + box->n_units - 1;
-    switch (box->form) {
-    case TGD_FOLD_ONE:
-        unit_title(text, fold, box->first_unit, box->context, frame);
-        break;
-    case TGD_FOLD_MODULE:
-        relative_path(text, units, box->module, frame);
-        break;
-    case TGD_FOLD_REPEAT: {
-        if (box->module != TGD_NONE && box->module != box->last_module) {
-            relative_path(text, units, box->last_module, frame);
-            tgd_text_str(text, " … ");
-            relative_path(text, units, box->module, frame);
-            break;
-        }
-        uint32_t period = box->n_units / box->copies;
-        unit_title(text, fold, box->first_unit, box->context, frame);
-        if (period > 1) {
-            tgd_text_str(text, period == 2 ? ", " : " … ");
-            unit_title(text, fold, box->first_unit + period - 1, box->context, frame);
-        }
-        break;
-    }
-    case TGD_FOLD_RUN: {
-        size_t before = text->n;
-        end_title(text, fold, box->first_unit, box->context, frame);
-        size_t length = text->n - before;
-        tgd_text_str(text, " … ");
-        size_t second = text->n;
-        end_title(text, fold, last, box->context, frame);
-        if (text->status == TGD_OK && text->n - second == length &&
-            memcmp(text->bytes + before, text->bytes + second, length) == 0) {
-            text->n = before + length; /* both ends are called the same */
-        }
-        break;
-    }
-    }
 }

@@ -8,8 +8,11 @@
 #include <string.h>
 
 enum {
+    SMALL = 32,        /* of so few units every one may be shown, */
+    REPEATS_FROM = 12, /* of more only so many pieces before repeats are looked for */
     TRIES = 6,         /* periods tried at one place */
-    WORK_PER_PIECE = 24
+    WORK_PER_PIECE = 24,
+    LONG_STRETCH = 4 /* a stretch is divided into parts of at least so many pieces */
 };
 
 tgd_status tgd_items_add(tgd_items *items, tgd_item item, tgd_error *err)
@@ -214,14 +217,14 @@ static void pack_stretch(const tgd_units *units, tgd_item *rows, uint32_t from, 
     while (from < to) {
         uint32_t left = to - from;
         uint32_t last = to - 1;
-        if (parts > 1 && left > parts) {
+        if (parts >= left) {
+            last = from;
+        } else if (parts > 1) {
             uint32_t even = left / parts;
             uint32_t slack = even / 3;
             uint32_t low = from + even - 1 - slack;
             uint32_t high = from + even + slack < to ? from + even + slack : to;
             last = thinnest_gap(units, rows, low, high);
-        } else if (parts > 1) {
-            last = from;
         }
         rows[(*kept)++] = join(units, &rows[from], &rows[last]);
         from = last + 1;
@@ -229,33 +232,50 @@ static void pack_stretch(const tgd_units *units, tgd_item *rows, uint32_t from, 
     }
 }
 
-/* At most about `most` items. First, last and those that must be shown stay; stretches between them are joined. */
+/* A repeat stays when it is a good part of the whole. */
+static bool stays(const tgd_items *items, const tgd_units *units, uint32_t i, uint32_t whole)
+{
+    const tgd_item *item = &items->rows[i];
+    return i == 0 || i + 1 == items->n || (item->form == TGD_FOLD_REPEAT && (item->b - item->a) >= whole / 8) ||
+           tgd_item_has_must(units, item);
+}
+
+/* At most about `most` items. First, last, repeats and those that must be shown stay; a stretch between them is
+   shown whole as long as there is room, and else joined. */
 static void pack(tgd_items *items, const tgd_units *units, uint32_t most)
 {
     uint32_t n = items->n;
-    uint32_t stays = 0;
-    uint32_t stretches = 0;
-    bool open = false;
+    uint32_t whole = items->rows[n - 1].b - items->rows[0].a;
+    uint32_t n_stay = 0;
+    uint32_t n_stretches = 0;
+    uint32_t longest = 0;
+    uint32_t length = 0;
     for (uint32_t i = 0; i < n; i++) {
-        bool keep = i == 0 || i + 1 == n || tgd_item_has_must(units, &items->rows[i]);
-        stays += keep;
-        stretches += !keep && !open;
-        open = !keep;
+        bool keep = stays(items, units, i, whole);
+        length = keep ? 0 : length + 1;
+        longest = length > longest ? length : longest;
+        n_stay += keep;
+        n_stretches += length == 1;
     }
-    uint32_t spare = most > stays + stretches ? most - stays - stretches : 0;
-    uint32_t others = n - stays;
+    uint32_t spare = most > n_stay + n_stretches ? most - n_stay - n_stretches : 0;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n;) {
-        if (i == 0 || i + 1 == n || tgd_item_has_must(units, &items->rows[i])) {
+        if (stays(items, units, i, whole)) {
             items->rows[kept++] = items->rows[i++];
             continue;
         }
         uint32_t end = i + 1;
-        while (end + 1 < n && !tgd_item_has_must(units, &items->rows[end])) {
+        while (end < n && !stays(items, units, end, whole)) {
             end++;
         }
-        uint32_t share = others == 0 ? 0 : (uint32_t)((uint64_t)spare * (end - i) / others);
-        pack_stretch(units, items->rows, i, end, 1 + share, &kept);
+        uint32_t parts = 1;
+        if (end - i <= spare + 1) {
+            parts = end - i;
+        } else if (end - i == longest && n_stretches == 1) {
+            parts = 1 + (spare < longest / LONG_STRETCH ? spare : longest / LONG_STRETCH);
+        }
+        spare -= parts - 1;
+        pack_stretch(units, items->rows, i, end, parts, &kept);
         i = end;
     }
     items->n = kept;
@@ -328,7 +348,8 @@ tgd_status tgd_item_open(tgd_items *out, const tgd_units *units, const tgd_item 
         context = out->rows[0].module;
         status = cut_pieces(out, units, item->a, item->b, context, err);
     }
-    for (int pass = 0; pass < 4 && status == TGD_OK && out->n > most; pass++) {
+    uint32_t bearable = item->b - item->a > SMALL && most > REPEATS_FROM ? REPEATS_FROM : most;
+    for (int pass = 0; pass < 4 && status == TGD_OK && out->n > (pass < 2 ? bearable : most); pass++) {
         uint32_t before = out->n;
         status = fold_repeats(out, units, pass < 2, err); /* first what is identical, then what is alike */
         pass += pass == 0 && out->n == before;            /* nothing new for the second look */

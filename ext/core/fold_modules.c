@@ -1,6 +1,6 @@
 /*
  * Where each unit belongs, as far as parameter names tell. A unit with parameters of its own belongs to their
- * module. One without belongs to the module of the op whose result it takes, as long as it keeps the shape (an
+ * module. One without belongs to the module of the op whose result it takes, as long as it keeps the size (an
  * activation, a residual add), else to what producer and consumer have in common.
  */
 #include "fold.h"
@@ -171,11 +171,22 @@ static uint32_t around(const tgd_units *units, uint32_t unit)
     return units->named[unit] && units->modules[module].parent != TGD_NONE ? units->modules[module].parent : module;
 }
 
-static uint32_t shape_of(const tgd_units *units, uint32_t unit)
+/* Elements of the gradient that a unit receives; -1 where that cannot be told. */
+static int64_t elements_of(const tgd_units *units, uint32_t unit)
 {
     const tgd_graph *graph = &units->report->graph;
     const tgd_node_row *row = &graph->nodes[units->lead[unit]];
-    return row->n_inputs == 0 ? TGD_NONE : graph->inputs[row->first_input].shape;
+    int n;
+    const int64_t *sizes =
+        tgd_graph_shape(graph, row->n_inputs == 0 ? TGD_NONE : graph->inputs[row->first_input].shape, &n);
+    int64_t elements = n < 0 ? -1 : 1;
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0 || (sizes[i] > 0 && elements > INT64_MAX / sizes[i])) {
+            return -1;
+        }
+        elements *= sizes[i];
+    }
+    return elements;
 }
 
 uint32_t tgd_module_below(const tgd_units *units, uint32_t above, uint32_t module)
@@ -230,10 +241,10 @@ static tgd_status place_units(tgd_units *units, const uint32_t *consumer, const 
             continue;
         }
         uint32_t made_by = producer[unit];
-        bool keeps_shape = made_by != TGD_NONE && shape_of(units, unit) != TGD_NONE &&
-                           shape_of(units, unit) == shape_of(units, made_by);
+        bool keeps_size = made_by != TGD_NONE && elements_of(units, unit) >= 0 &&
+                          elements_of(units, unit) == elements_of(units, made_by);
         uint32_t module = units->module[unit];
-        if (!keeps_shape) {
+        if (!keeps_size) {
             module = module == TGD_NONE ? user[unit] : common(units->modules, module, user[unit]);
         }
         units->module[unit] = module == TGD_NONE ? 0 : module;
@@ -256,9 +267,4 @@ tgd_status tgd_units_name(tgd_units *units, const uint32_t *consumer, tgd_error 
     }
     free(leaf_module);
     return status;
-}
-
-void tgd_module_path(tgd_text *text, const tgd_units *units, uint32_t module)
-{
-    tgd_text_bytes(text, units->modules[module].name, units->modules[module].length);
 }
