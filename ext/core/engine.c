@@ -65,10 +65,15 @@ static uint32_t run(const tgd_graph *graph, const bool *needed, uint32_t *waitin
             waiting[graph->edges[e].to]++;
         }
     }
+    /* A node runs before all roots, with an edge to each: one given twice is ready at its second turn. */
+    for (uint32_t r = 0; r < graph->n_roots; r++) {
+        if (graph->roots[r].node != TGD_NONE) {
+            waiting[graph->roots[r].node]++;
+        }
+    }
     for (uint32_t r = 0; r < graph->n_roots; r++) {
         tgd_node v = graph->roots[r].node;
-        if (v != TGD_NONE && waiting[v] == 0 && (needed == NULL || needed[v])) {
-            waiting[v] = UINT32_MAX; /* queued: the same root may be given twice */
+        if (v != TGD_NONE && --waiting[v] == 0 && (needed == NULL || needed[v])) {
             push(q, v);
         }
     }

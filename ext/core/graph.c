@@ -64,6 +64,23 @@ tgd_status tgd_shapes_intern(tgd_shapes *shapes, const int64_t *numbers, int n, 
     }
 }
 
+int64_t tgd_graph_numel(const tgd_graph *graph, uint32_t shape)
+{
+    int ndim;
+    const int64_t *sizes = tgd_graph_shape(graph, shape, &ndim);
+    if (ndim < 0) {
+        return -1;
+    }
+    int64_t numel = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (sizes[i] < 0 || (sizes[i] > 0 && numel > INT64_MAX / sizes[i])) {
+            return -1;
+        }
+        numel *= sizes[i];
+    }
+    return numel;
+}
+
 void tgd_lookup_clear(tgd_lookup *lookup)
 {
     tgd_address_map_clear(&lookup->nodes);

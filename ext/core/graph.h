@@ -23,7 +23,8 @@ enum {
     TGD_ROW_BUSY = 1u << 0,   /* mutex was held: saved tensors not read */
     TGD_ROW_OPAQUE = 1u << 1, /* class not known */
     TGD_ROW_FREED = 1u << 2,  /* a "released" flag of the node itself is up (custom Function, lists, CopySlices) */
-    TGD_ROW_GIVEN_NODE = 1u << 3
+    TGD_ROW_GIVEN_NODE = 1u << 3,
+    TGD_ROW_RAISES = 1u << 4  /* CopySlices: the wrapped node only raises */
 };
 
 typedef struct tgd_node_row {
@@ -52,14 +53,13 @@ typedef struct tgd_saved_row {
     const char *name;   /* for ever */
     uint64_t tensor;    /* address of the TensorImpl; 0 = none */
     uint64_t version_counter;
-    int64_t numel;
     int32_t index;
-    uint32_t flags;        /* TGD_SV_* */
     uint32_t tensor_flags; /* TGD_TENSOR_* */
     uint32_t saved_version, version;
     uint32_t shape, strides; /* in shapes, or TGD_NONE */
     uint32_t storage;        /* in storages, or TGD_NONE */
     int32_t storage_offset;  /* elements, INT32_MAX where it does not fit */
+    uint16_t flags;          /* TGD_SV_* */
     uint8_t itemsize;
     int8_t dtype, device_type, device_index, layout;
     uint8_t state; /* tgd_saved_state */
@@ -146,6 +146,9 @@ static inline const tgd_type_row *tgd_graph_type(const tgd_graph *graph, tgd_nod
 {
     return &graph->types[graph->nodes[v].type];
 }
+
+/* Elements of a tensor of this shape, -1 where it cannot be told. */
+int64_t tgd_graph_numel(const tgd_graph *graph, uint32_t shape);
 
 static inline const int64_t *tgd_graph_shape(const tgd_graph *graph, uint32_t shape, int *ndim)
 {

@@ -14,13 +14,14 @@ typedef struct judge {
     tgd_error *err;
     bool mended;   /* a node that ran before has a hook that could bring a storage back */
     bool sharded;  /* a sharded module's node is in the graph */
+    bool custom;   /* a node that ran before is written in Python, and could do anything */
     uint32_t first_hooked, n_hooked, n_busy, first_busy;
 } judge;
 
 /* Bytes from the start of the storage to the end of the tensor, or 0 where that cannot be told. */
 static uint64_t bytes_needed(const tgd_graph *graph, const tgd_saved_row *saved)
 {
-    if (saved->shape == TGD_NONE || saved->strides == TGD_NONE || saved->numel <= 0 ||
+    if (saved->shape == TGD_NONE || saved->strides == TGD_NONE ||
         saved->storage_offset == INT32_MAX) {
         return 0;
     }
@@ -86,7 +87,8 @@ static tgd_saved_state state_of(const judge *j, const tgd_saved_row *saved)
     if (saved->tensor_flags & (TGD_TENSOR_WRAPPER | TGD_TENSOR_SUBCLASS)) {
         return TGD_SAVED_UNCHECKED; /* what it wraps was not looked at, and its own storage holds nothing */
     }
-    if (!(saved->tensor_flags & TGD_TENSOR_META) && saved->storage != TGD_NONE && saved->numel > 0) {
+    if (!(saved->tensor_flags & TGD_TENSOR_META) && saved->storage != TGD_NONE &&
+        tgd_graph_numel(graph, saved->shape) > 0) {
         uint64_t bytes = graph->storages[saved->storage].bytes;
         if (bytes == 0) {
             return TGD_SAVED_STORAGE_FREED;
@@ -214,6 +216,9 @@ static bool lacks_formula(const tgd_report *report, tgd_node v)
 {
     const tgd_node_row *row = &report->graph.nodes[v];
     uint32_t raising = tgd_graph_type(&report->graph, v)->raising_edges;
+    if (row->flags & TGD_ROW_RAISES) {
+        return true;
+    }
     for (uint32_t k = 0; raising != 0 && k < row->n_edges; k++) {
         tgd_node to = report->graph.edges[row->first_edge + k].to;
         bool wanted = to != TGD_NONE && report->order[to] != TGD_NONE;
@@ -227,7 +232,7 @@ static bool lacks_formula(const tgd_report *report, tgd_node v)
 static tgd_status judge_type(judge *j, tgd_node v)
 {
     const tgd_type_row *type = tgd_graph_type(&j->report->graph, v);
-    if (type->kind == TGD_NODE_ERROR || lacks_formula(j->report, v)) {
+    if (type->kind == TGD_NODE_ERROR) {
         return add_for_node(j, v, TGD_NOT_DIFFERENTIABLE, TGD_ERROR, TGD_DETAIL_ERROR_NODE, TGD_NONE);
     }
     if (type->python_flags & TGD_PY_RAISES) {
@@ -240,6 +245,53 @@ static tgd_status judge_type(judge *j, tgd_node v)
         return add_for_node(j, v, TGD_NOT_DIFFERENTIABLE, TGD_WARNING, TGD_DETAIL_ONCE, TGD_NONE);
     }
     return TGD_OK;
+}
+
+static bool is_of_storage(uint8_t state)
+{
+    return state == TGD_SAVED_STORAGE_FREED || state == TGD_SAVED_STORAGE_CHANGED;
+}
+
+/* First what unpack() refuses: a node reads its tensors' data only when all are unpacked. */
+static tgd_status judge_saved(judge *j, tgd_node v)
+{
+    const tgd_graph *graph = &j->report->graph;
+    const tgd_node_row *row = &graph->nodes[v];
+    uint32_t end = row->first_saved + row->n_saved;
+    bool released = false, storage = false;
+    tgd_status status = TGD_OK;
+    for (uint32_t s = row->first_saved; s < end && status == TGD_OK; s++) {
+        uint8_t state = graph->saved[s].state;
+        storage = storage || is_of_storage(state);
+        if (is_of_storage(state) || (state == TGD_SAVED_RELEASED && released)) {
+            continue; /* a node is freed once, however much it held */
+        }
+        released = released || state == TGD_SAVED_RELEASED;
+        status = add_for_saved(j, v, s);
+    }
+    for (uint32_t s = row->first_saved; storage && s < end && status == TGD_OK; s++) {
+        if (is_of_storage(graph->saved[s].state)) {
+            status = add_for_saved(j, v, s);
+        }
+    }
+    return status;
+}
+
+/* A leaf that changed its sizes or dtype while this graph knows it as it was; unless somebody is likely to change
+   it back in time. */
+static tgd_status judge_leaf(judge *j, tgd_node v, uint32_t leaf)
+{
+    const tgd_graph *graph = &j->report->graph;
+    const uint32_t foreign = TGD_TENSOR_SUBCLASS | TGD_TENSOR_WRAPPER | TGD_TENSOR_NESTED | TGD_TENSOR_SYMBOLIC;
+    if (j->sharded || j->mended || j->custom || (graph->leaves[leaf].flags & foreign) || !leaf_reshaped(graph, leaf)) {
+        return TGD_OK;
+    }
+    tgd_status status = add_for_node(j, v, TGD_STORAGE_CHANGED, TGD_WARNING, TGD_DETAIL_LEAF_RESHAPED, leaf);
+    if (status == TGD_OK) { /* of one cause with the nodes that saved this leaf */
+        tgd_finding_row *row = &j->report->findings[j->report->n_findings - 1];
+        status = group_of(j, TGD_STORAGE_CHANGED, graph->leaves[leaf].tensor, &row->group);
+    }
+    return status;
 }
 
 /* In backward's order, so that findings come in it too. */
@@ -258,15 +310,15 @@ static tgd_status judge_executed(judge *j)
             j->mended = j->mended || hooks->pre > 0 || hooks->tensor_pre > 0;
         }
         status = judge_type(j, v);
-        bool released = false;
-        for (uint32_t s = row->first_saved; s < row->first_saved + row->n_saved && status == TGD_OK; s++) {
-            if (graph->saved[s].state == TGD_SAVED_RELEASED) {
-                if (released) {
-                    continue; /* a node is freed once, however much it held */
-                }
-                released = true;
-            }
-            status = add_for_saved(j, v, s);
+        if (status == TGD_OK) {
+            status = judge_saved(j, v);
+        }
+        if (status == TGD_OK && row->leaf != TGD_NONE) {
+            status = judge_leaf(j, v, row->leaf);
+        }
+        j->custom = j->custom || tgd_graph_type(graph, v)->kind == TGD_NODE_PYTHON;
+        if (status == TGD_OK && lacks_formula(j->report, v)) { /* found out after all is unpacked */
+            status = add_for_node(j, v, TGD_NOT_DIFFERENTIABLE, TGD_ERROR, TGD_DETAIL_ERROR_NODE, TGD_NONE);
         }
         if (row->hooks != TGD_NONE && row->leaf == TGD_NONE) {
             j->mended = j->mended || graph->hooks[row->hooks].post > 0;

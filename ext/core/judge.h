@@ -14,6 +14,7 @@ typedef enum tgd_detail {
     TGD_DETAIL_SHARDED,        /* the same, and the graph has the hooks of a sharded module */
     TGD_DETAIL_TOO_SMALL,      /* the storage ends before the tensor does */
     TGD_DETAIL_RESHAPED,       /* other sizes or dtype than its grad_fn or AccumulateGrad was made with */
+    TGD_DETAIL_LEAF_RESHAPED,  /* the same of a leaf, whatever was saved of it */
     TGD_DETAIL_ERROR_NODE,     /* a node whose apply() throws */
     TGD_DETAIL_COMPILED_TWICE, /* second derivative of a compiled region */
     TGD_DETAIL_ONCE,           /* once_differentiable, with create_graph */
@@ -26,6 +27,7 @@ typedef enum tgd_detail {
     TGD_DETAIL_LEAF_ROOT,      /* a leaf that requires grad */
     TGD_DETAIL_NOT_SCALAR,
     TGD_DETAIL_COMPLEX_ROOT,
+    TGD_DETAIL_ROOT_RESHAPED,  /* has other sizes than its grad_fn was made with */
     TGD_DETAIL_INPUT_NO_GRAD,  /* input `other` of the request does not require grad */
     /* parameters */
     TGD_DETAIL_NOT_IN_GRAPH,

@@ -146,9 +146,10 @@ static void sizes_of_storage(tgd_text *text, const tgd_graph *graph, const tgd_s
 {
     tgd_text_str(text, "its storage holds ");
     tgd_text_size(text, saved->storage == TGD_NONE ? 0 : graph->storages[saved->storage].bytes);
-    if (saved->numel > 0) {
+    int64_t numel = tgd_graph_numel(graph, saved->shape);
+    if (numel > 0) {
         tgd_text_str(text, ", the tensor has ");
-        tgd_text_size(text, (uint64_t)saved->numel * saved->itemsize);
+        tgd_text_size(text, (uint64_t)numel * saved->itemsize);
     }
 }
 
@@ -256,6 +257,17 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
     case TGD_DETAIL_ERROR_NODE:
         tgd_text_str(text, " stands for an op that has no derivative here: it raises whenever it runs");
         break;
+    case TGD_DETAIL_LEAF_RESHAPED: {
+        const tgd_graph *graph = &report->graph;
+        const tgd_input_row *then = &graph->inputs[graph->nodes[row->node].first_input];
+        tgd_text_str(text, " knows its leaf as ");
+        tgd_report_tensor_phrase(text, graph, then->dtype, then->shape);
+        tgd_text_str(text, ", and it is ");
+        tgd_report_tensor_phrase(text, graph, graph->leaves[row->other].dtype, graph->leaves[row->other].shape);
+        tgd_text_str(text, " now: backward raises \"invalid gradient\" where the leaf was used after the change, and makes "
+                           "a grad that does not fit where it was used before");
+        break;
+    }
     case TGD_DETAIL_COMPILED_TWICE:
         tgd_text_str(text, " is the second derivative of a region that torch.compile made: it only raises");
         break;
@@ -298,6 +310,15 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
     case TGD_DETAIL_LEAF_ROOT:
         tgd_text_str(text, " is a leaf: no op made it, so backward only fills its own grad");
         break;
+    case TGD_DETAIL_ROOT_RESHAPED: {
+        const tgd_graph *graph = &report->graph;
+        const tgd_root_row *root = &graph->roots[row->root];
+        tgd_text_str(text, " was ");
+        tgd_report_tensor_phrase(text, graph, root->dtype,
+                                 graph->inputs[graph->nodes[root->node].first_input + root->output_nr].shape);
+        tgd_text_str(text, " when its grad_fn was made: backward() raises \"invalid gradient\" before it runs a node");
+        break;
+    }
     case TGD_DETAIL_NOT_SCALAR:
         tgd_text_str(text, " is not a scalar: backward() raises \"grad can be implicitly created only for scalar "
                            "outputs\" unless it is given a gradient");
@@ -404,6 +425,9 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
                "argmax or a comparison, a cast to integers, no_grad or inference_mode; call torchgraphdbg.inspect() on "
                "intermediate tensors to find the last one that still has a grad_fn";
     case TGD_BAD_ROOT:
+        if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
+            return "look for x.data = ..., set_(), or a resize or squeeze in place under no_grad on the root";
+        }
         return row->detail == TGD_DETAIL_INPUT_NO_GRAD
                    ? "call requires_grad_(True) on it before the forward, or leave it out of inputs"
                    : "reduce it first (loss.mean(), loss.sum()), or pass gradient= to backward()";
@@ -493,8 +517,13 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
     } else if (row->kind == TGD_NO_GRAD_FN) {
         root_phrase(text, report, row->root);
         tgd_text_str(text, " has no grad_fn");
+    } else if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
+        root_phrase(text, report, row->root);
+        tgd_text_str(text, " has another shape than its grad_fn knows");
     } else if (row->kind == TGD_BAD_ROOT) {
         tgd_text_printf(text, "inputs[%lu] does not require grad", (unsigned long)row->other);
+    } else if (row->detail == TGD_DETAIL_LEAF_RESHAPED) {
+        tgd_text_str(text, "the leaf has another shape or dtype than in the forward");
     } else {
         tgd_text_str(text, row->severity == TGD_ERROR ? "this node has no derivative"
                                                       : "its gradient cannot be differentiated again");

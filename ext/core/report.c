@@ -380,11 +380,12 @@ void tgd_report_saved(const tgd_report *report, tgd_node node, size_t k, tgd_sav
     const tgd_graph *graph = &report->graph;
     assert(node < graph->n_nodes && k < graph->nodes[node].n_saved);
     const tgd_saved_row *row = &graph->saved[graph->nodes[node].first_saved + k];
+    int64_t numel = tgd_graph_numel(graph, row->shape);
     *out = (tgd_saved_info){
         .name = row->name,
         .index = row->index,
         .state = (tgd_saved_state)row->state,
-        .bytes = row->numel > 0 ? (uint64_t)row->numel * row->itemsize : 0,
+        .bytes = numel > 0 ? (uint64_t)numel * row->itemsize : 0,
         .saved_version = row->saved_version,
         .current_version = row->version,
         .is_output = (row->flags & TGD_SV_OUTPUT) != 0,

@@ -53,11 +53,43 @@ static tgd_status judge_root(tgd_report *report, uint32_t r, tgd_error *err)
     return status;
 }
 
+/* Would the engine refuse a gradient of the root's own sizes? It takes one that the sizes of old expand to. */
+static bool is_reshaped(const tgd_report *report, const tgd_root_row *root)
+{
+    const tgd_graph *graph = &report->graph;
+    const uint32_t foreign = TGD_TENSOR_SUBCLASS | TGD_TENSOR_WRAPPER | TGD_TENSOR_NESTED | TGD_TENSOR_SYMBOLIC;
+    if (root->node == TGD_NONE || root->flags == 0 || (root->flags & foreign) ||
+        root->output_nr >= graph->nodes[root->node].n_inputs) {
+        return false;
+    }
+    const tgd_input_row *made = &graph->inputs[graph->nodes[root->node].first_input + root->output_nr];
+    if (made->shape == TGD_NONE || root->shape == TGD_NONE || made->subclass || made->nested) {
+        return false;
+    }
+    int n_made, n_now;
+    const int64_t *then = tgd_graph_shape(graph, made->shape, &n_made);
+    const int64_t *now = tgd_graph_shape(graph, root->shape, &n_now);
+    for (int i = 1; i <= n_made && i <= n_now; i++) {
+        int64_t size = then[n_made - i];
+        if (size >= 0 && size != 1 && size != now[n_now - i]) {
+            return true;
+        }
+    }
+    return n_made > n_now;
+}
+
 tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_error *err)
 {
     tgd_status status = TGD_OK;
     for (uint32_t r = 0; r < report->graph.n_roots && status == TGD_OK; r++) {
         status = judge_root(report, r, err);
+    }
+    for (uint32_t r = 0; r < report->graph.n_roots && status == TGD_OK; r++) {
+        if (is_reshaped(report, &report->graph.roots[r])) {
+            report->root_fails = true;
+            status = add(report, TGD_BAD_ROOT, TGD_ERROR, TGD_DETAIL_ROOT_RESHAPED, TGD_REASON_DATA_SWAPPED, r, TGD_NONE,
+                         err);
+        }
     }
     for (size_t i = 0; i < request->n_inputs && request->inputs != NULL && status == TGD_OK; i++) {
         tgd_torch_tensor_info tensor;

@@ -15,6 +15,7 @@ typedef struct walker {
     tgd_lookup *lookup;
     tgd_error *err;
     tgd_status status;   /* of a visitor, which can only say "stop" */
+    bool raises;         /* the visited CopySlices wraps a node that only raises */
     uint32_t last_type;  /* neighbours are often of one class */
     tgd_node *pending;   /* Owned: nodes written in Python */
     uint32_t n_pending, pending_capacity;
@@ -149,6 +150,10 @@ static int add_saved(void *context, const tgd_torch_saved *saved)
 {
     walker *w = context;
     tgd_graph *graph = w->graph;
+    if (saved->flags & TGD_SV_RAISES) {
+        w->raises = true;
+        return 0;
+    }
     tgd_saved_row *rows = tgd_grow(graph->saved, &graph->saved_capacity, (size_t)graph->n_saved + 1, sizeof *rows);
     if (rows == NULL) {
         w->status = tgd_fail_memory(w->err);
@@ -160,9 +165,8 @@ static int add_saved(void *context, const tgd_torch_saved *saved)
         .name = saved->name,
         .tensor = tensor->address,
         .version_counter = tensor->version_counter,
-        .numel = tensor->numel,
         .index = saved->index < INT32_MAX ? (int32_t)saved->index : INT32_MAX,
-        .flags = saved->flags,
+        .flags = (uint16_t)saved->flags,
         .tensor_flags = tensor->flags,
         .saved_version = saved->saved_version,
         .version = tensor->version,
@@ -352,11 +356,13 @@ static tgd_status read_saved(walker *w, tgd_node v, const tgd_torch_node *node)
     const char *inner = NULL;
     uint32_t first = graph->n_saved;
     w->status = TGD_OK;
+    w->raises = false;
     tgd_visit visit = tgd_torch_node_saved(node, &inner, add_saved, w);
     if (w->status != TGD_OK) {
         return w->status;
     }
     settle(graph, v, visit, first);
+    graph->nodes[v].flags |= w->raises ? TGD_ROW_RAISES : 0u;
     if (inner != NULL) {
         tgd_status status = type_index(w, inner, inner, TGD_NODE_BUILTIN, &graph->nodes[v].inner_type);
         if (status != TGD_OK) {
