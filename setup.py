@@ -296,14 +296,11 @@ class BuildCore(build_ext):
             options = ["-dynamiclib", f"-Wl,-exported_symbols_list,{script}"]
         else:
             write_if_changed(script, "{ global: " + " ".join(f"{name};" for name in exports) + " local: *; };\n")
-            options = ["-shared", f"-Wl,--version-script={script}", "-Wl,-Bsymbolic-functions", "-Wl,-z,defs",
-                       "-Wl,--as-needed"]
-            if self.sanitize:
-                options.remove("-Wl,-z,defs")
+            options = ["-shared", f"-Wl,--version-script={script}", "-Wl,-Bsymbolic-functions", "-Wl,--as-needed"]
         command = [*self.cxx, "-pthread", *self.sanitize, *options, *map(str, objects), *arguments,
                    *environment_flags("LDFLAGS"), "-o", str(target)]
         stamp = script.with_suffix(".cmd")
-        inputs = [*objects, script, *(pathlib.Path(a) for a in arguments if a.endswith(LIBRARY) and not a.startswith("-"))]
+        inputs = [*objects, script, *(pathlib.Path(a) for a in arguments if a.endswith(LIBRARY) and a[0] != "-")]
         if not self.force and target.is_file() and read(stamp) == digest(command) and \
                 all(path.stat().st_mtime <= target.stat().st_mtime for path in inputs):
             return
@@ -326,6 +323,7 @@ class BuildCore(build_ext):
                      *rpath(f"{origin}/../../torch/lib", self.torch.lib, self.graphviz.plugin_folder)]
         if not MAC:
             arguments += [f"-Wl,-rpath-link,{self.torch.lib}", f"-Wl,-rpath-link,{self.graphviz.lib}"]
+            arguments += [] if self.sanitize else ["-Wl,-z,defs"]  # a missing source is an error here, not at import
         objects = self.linked["core"] + self.linked["graphviz"] + self.linked["shim"]
         self.link(target, objects, arguments, ["tgd_*"])
         self.library = target
@@ -334,7 +332,7 @@ class BuildCore(build_ext):
         arguments = [str(self.library), f"-L{self.torch.lib}", "-ltorch_python", "-ltorch_cpu", "-lc10",
                      *rpath(("@loader_path" if MAC else "$ORIGIN") + "/lib")]
         # Python's own symbols come from the interpreter.
-        arguments += ["-undefined", "dynamic_lookup"] if MAC else ["-Wl,-z,undefs", f"-Wl,-rpath-link,{self.torch.lib}"]
+        arguments += ["-undefined", "dynamic_lookup"] if MAC else [f"-Wl,-rpath-link,{self.torch.lib}"]
         self.link(target, self.linked["python"], arguments, ["PyInit__core"])
 
 

@@ -208,6 +208,17 @@ static void draw_marks(tgd_text *out, const tgd_fold_box *box, double x, double 
     }
 }
 
+/* In smaller type, then without the outer modules, before it is shortened. */
+static void draw_title(tgd_text *out, double x, double y, const char *s, tgd_colour ink, double w)
+{
+    double size = 13.5;
+    while (size > 11 && tgd_style_width(s, strlen(s), size, TGD_BOLD) > w) {
+        size -= 1.25;
+    }
+    s = tgd_style_path(s, size, TGD_BOLD, w);
+    tgd_svg_label(out, x, y, s, (tgd_type){size, TGD_BOLD, ink}, TGD_START, w);
+}
+
 static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box *box, const tgd_place *place)
 {
     const tgd_report *report = fold->units->report;
@@ -223,8 +234,7 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     tgd_node_phrase(&words, report, box->lead);
-    tgd_svg_label(out, x + 10 + marks, y + 21, tgd_svg_words(out, &words), (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK},
-                  TGD_START, w - marks);
+    draw_title(out, x + 10 + marks, y + 21, tgd_svg_words(out, &words), TGD_COLOUR_INK, w - marks);
     tgd_text_drop(&words);
 
     tgd_text_init(&words, NULL, NULL);
@@ -282,17 +292,6 @@ static void draw_pill(tgd_text *out, double right, double y, const char *s, tgd_
     *left = right - w;
     tgd_svg_rect(out, *left, y, w, 16, 8, (tgd_pen){TGD_COLOUR_CARD, stroke, 1, NULL});
     tgd_svg_label(out, *left + w / 2, y + 12, s, (tgd_type){11.5, TGD_BOLD, ink}, TGD_MIDDLE, w);
-}
-
-/* In smaller type, then without the outer modules, before it is shortened. */
-static void draw_title(tgd_text *out, double x, double y, const char *s, tgd_colour ink, double w)
-{
-    double size = 13.5;
-    while (size > 11 && tgd_style_width(s, strlen(s), size, TGD_BOLD) > w) {
-        size -= 1.25;
-    }
-    s = tgd_style_path(s, size, TGD_BOLD, w);
-    tgd_svg_label(out, x, y, s, (tgd_type){size, TGD_BOLD, ink}, TGD_START, w);
 }
 
 static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)

@@ -23,8 +23,9 @@ extern gvplugin_library_t gvplugin_core_LTX_library;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-static GVC_t *context;        /* under lock; for ever */
-static char complaint[256];   /* under lock: the first thing Graphviz said */
+static GVC_t *context;      /* under lock; for ever */
+static locale_t c_locale;   /* under lock; for ever: making one takes a lock of libc that fork() does not see to */
+static char complaint[256]; /* under lock: the first thing Graphviz said */
 
 static void before_fork(void)
 {
@@ -245,20 +246,23 @@ tgd_status tgd_layout_run(tgd_layout *layout, tgd_error *err)
     }
     Agnode_t **nodes = calloc(layout->n_nodes, sizeof *nodes);
     Agedge_t **edges = calloc(layout->n_edges + 1, sizeof *edges);
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     tgd_status status = TGD_ENOMEM;
-    if (nodes == NULL || edges == NULL || c_locale == (locale_t)0) {
+    if (nodes == NULL || edges == NULL) {
         tgd_fail_memory(err);
     } else {
         pthread_once(&fork_once, watch_forks);
         pthread_mutex_lock(&lock);
-        locale_t before = uselocale(c_locale);
-        status = run_locked(layout, nodes, edges, err);
-        uselocale(before);
+        if (c_locale == (locale_t)0) {
+            c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        }
+        if (c_locale == (locale_t)0) {
+            tgd_fail_memory(err);
+        } else {
+            locale_t before = uselocale(c_locale);
+            status = run_locked(layout, nodes, edges, err);
+            uselocale(before);
+        }
         pthread_mutex_unlock(&lock);
-    }
-    if (c_locale != (locale_t)0) {
-        freelocale(c_locale);
     }
     free(nodes);
     free(edges);

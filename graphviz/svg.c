@@ -213,6 +213,9 @@ size_t tgd_svg_paragraph(tgd_text *out, double x, double y, double leading, cons
         size_t next;
         size_t end = tgd_style_break(s, type.size, type.font, width, &next);
         bool cut = n + 1 == lines && s[next] != '\0';
+        if (cut) { /* room for the sign that something is missing */
+            end = tgd_style_break(s, type.size, type.font, width - 1.4 * type.size, &next);
+        }
         if (out != NULL) {
             tgd_text line;
             tgd_text_init(&line, NULL, NULL);

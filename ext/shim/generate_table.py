@@ -16,7 +16,8 @@ DERIVATIVES = "torchgen/packaged/autograd/derivatives.yaml"
 NAMESPACE = ("torch", "autograd", "generated")
 
 WINDOWS = re.compile(r"^#ifdef _WIN32\n.*?^#else\n(.*?)^#endif\n", re.DOTALL | re.MULTILINE)
-STRUCT = re.compile(r"^struct TORCH_API (\w+) : public (?:TraceableFunction|Node) \{\n(.*?)^\};", re.DOTALL | re.MULTILINE)
+STRUCT = re.compile(r"^struct TORCH_API (\w+) : public (?:TraceableFunction|Node) \{\n(.*?)^\};",
+                    re.DOTALL | re.MULTILINE)
 QUALIFIED = r"(?:(?:::)?torch::autograd::)?SavedVariable"
 SINGLE = re.compile(rf"^\s*{QUALIFIED} (\w+);$")
 LIST = re.compile(rf"^\s*(?:::)?std::vector<{QUALIFIED}> (\w+);$")
@@ -44,6 +45,7 @@ def parse(text):
 
 
 SCHEMA = re.compile(r"[\"']?(\w+)(?:\.\w+)?\((.*)\) ->")
+VARIANT = re.compile(r"^    (\w+):\n((?:^      .*\n?|\n)+)", re.MULTILINE)
 COMMENT = re.compile(r"^\s*#.*\n", re.MULTILINE)
 ALL_EDGES = 0xFFFFFFFF
 
@@ -68,13 +70,15 @@ def raising_edges(text):
         arguments = [a.split("=")[0].split() for a in listed.split(",") if a.strip() not in ("", "*")]
         variants = [("", "  ", entry)]
         if re.search(r"^  dispatch:", entry, re.MULTILINE):
-            variants = [(key, " " * 6, block) for key, block in re.findall(r"^    (\w+):\n((?:^      .*\n?|\n)+)", entry, re.MULTILINE)]
+            variants = [(key, " " * 6, block) for key, block in VARIANT.findall(entry)]
         for key, indent, block in variants:
             known = formulas(block, indent)
-            wanted = [(a[0], known[a[-1]]) for a in arguments if a[-1] in known and "non_differentiable" not in known[a[-1]]]
+            wanted = [(a[0], known[a[-1]]) for a in arguments
+                      if a[-1] in known and "non_differentiable" not in known[a[-1]]]
             if not wanted:
                 continue
-            prefix = ("".join(p.title() for p in schema[1].split("_")) + "Backward").replace("ForwardBackward", "Backward")
+            prefix = "".join(p.title() for p in schema[1].split("_")) + "Backward"
+            prefix = prefix.replace("ForwardBackward", "Backward")
             prefix += "" if key in ("", "Default") else key
             name = f"{prefix}{counts[prefix]}"
             counts[prefix] += 1

@@ -175,9 +175,10 @@ template <class Impl> bool is_fake(const Impl &, long)
 
 void read_tensor(c10::TensorImpl &impl, tgd_torch_tensor_info *out)
 {
-    constexpr c10::DispatchKeySet wrapper_keys({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::BatchedNestedTensor,
-                                                c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchGradWrapper,
-                                                c10::DispatchKey::Functionalize});
+    using c10::DispatchKey;
+    constexpr c10::DispatchKeySet wrapper_keys({DispatchKey::FuncTorchBatched, DispatchKey::BatchedNestedTensor,
+                                                DispatchKey::Batched, DispatchKey::FuncTorchGradWrapper,
+                                                DispatchKey::Functionalize});
     const AutogradMeta *meta = autograd_of(impl);
     c10::StorageImpl *storage = impl.unsafe_storage().unsafeGetStorageImpl();
     const c10::VariableVersion &version = impl.version_counter();
@@ -377,7 +378,8 @@ extern "C" void tgd_torch_node_input(const tgd_torch_node *node, size_t k, tgd_t
         try {
             const c10::SymIntArrayRef shape = input.shape_as_dim_vector();
             out->sizes = plain(shape, buffer);
-            out->ndim = out->sizes == nullptr && !shape.empty() ? std::int16_t{-1} : static_cast<std::int16_t>(shape.size());
+            const bool told = out->sizes != nullptr || shape.empty();
+            out->ndim = told ? static_cast<std::int16_t>(shape.size()) : std::int16_t{-1};
         } catch (...) {
             /* The shape is kept in another form: it cannot be told. */
         }
