@@ -324,8 +324,9 @@ static void threads_and_children_draw(void)
         drawings[t] = (drawing){report, expected, check_quick() ? 3 : 40, 0};
         CHECK_INT(pthread_create(&threads[t], &small_stack, draw, &drawings[t]), 0);
     }
-#ifndef __SANITIZE_THREAD__
-    /* not under valgrind, to which the parent's threads are lost memory in the child */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    /* Not with the sanitizers, whose allocators may be locked in the child, and not under valgrind, to which the memory
+       of the parent's threads is lost there. */
     for (int child = 0; child < (check_quick() ? 0 : 8); child++) {
         pid_t pid = fork();
         if (pid == 0) {
