@@ -72,7 +72,7 @@ static void find_skips(tgd_layout *layout)
     }
 }
 
-static tgd_status lay_column(tgd_layout *layout, const tgd_fold *fold, const tgd_place *places, uint32_t first,
+static tgd_status lay_column(tgd_layout *layout, const tgd_fold *fold, const tgd_box_place *places, uint32_t first,
                              uint32_t end, double rank_gap, tgd_error *err)
 {
     *layout = (tgd_layout){.n_nodes = end - first, .rank_gap = rank_gap, .node_gap = TGD_NODE_GAP};
@@ -124,7 +124,7 @@ static tgd_status take_column(tgd_arrangement *a, tgd_extent *extent, tgd_layout
     double right = -1e9;
     uint32_t first_frame = a->n_frames;
     for (uint32_t b = first; b < end; b++) {
-        tgd_place *p = &a->places[b];
+        tgd_box_place *p = &a->places[b];
         const tgd_layout_node *node = &layout->nodes[b - first];
         p->x = node->x;
         p->y = node->y + p->behind / 2;
@@ -169,8 +169,8 @@ static tgd_status take_column(tgd_arrangement *a, tgd_extent *extent, tgd_layout
         tgd_layout_edge *edge = &layout->edges[e];
         tgd_way way = {.edge = edge_of[e], .spline = true, .points = edge->points, .n_points = edge->n_points};
         if (way.points == NULL) {
-            const tgd_place *from = &a->places[first + edge->from];
-            const tgd_place *to = &a->places[first + edge->to];
+            const tgd_box_place *from = &a->places[first + edge->from];
+            const tgd_box_place *to = &a->places[first + edge->to];
             way.points = calloc(2, sizeof *way.points);
             if (way.points == NULL) {
                 return tgd_fail_memory(err);
@@ -319,7 +319,7 @@ static tgd_status arrange(tgd_arrangement *a, const tgd_fold *fold, double width
     return tgd_routes_draw(a, fold, extents, &routes, err);
 }
 
-tgd_status tgd_arrange(tgd_arrangement *out, const tgd_fold *fold, tgd_place *places, double width, double height,
+tgd_status tgd_arrange(tgd_arrangement *out, const tgd_fold *fold, tgd_box_place *places, double width, double height,
                        double largest, tgd_error *err)
 {
     tgd_arrangement a = {.places = places, .n_places = fold->n_boxes};

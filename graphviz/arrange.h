@@ -5,12 +5,12 @@
 #include "fold.h"
 #include "svg.h"
 
-typedef struct tgd_place {
+typedef struct tgd_box_place {
     double w, h;     /* in: size */
     double behind;   /* in: how far cards behind it stick out at the top */
     double x, y;     /* out: middle */
     uint32_t column; /* out */
-} tgd_place;
+} tgd_box_place;
 
 /* One edge as drawn: a spline inside a column, straight pieces between columns. */
 typedef struct tgd_way {
@@ -27,7 +27,7 @@ typedef struct tgd_frame_part {
 } tgd_frame_part;
 
 typedef struct tgd_arrangement {
-    tgd_place *places;      /* Owned, per box */
+    tgd_box_place *places;      /* Owned, per box */
     tgd_way *ways;          /* Owned */
     tgd_frame_part *frames; /* Owned */
     uint32_t n_places, n_ways, n_frames, n_columns;
@@ -39,14 +39,14 @@ typedef struct tgd_arrangement {
  * How large the boxes could be drawn in width x height, at most `largest`: an estimate without a layout, to choose
  * how much to fold.
  */
-double tgd_arrange_estimate(const tgd_fold *fold, const tgd_place *places, double width, double height,
+double tgd_arrange_estimate(const tgd_fold *fold, const tgd_box_place *places, double width, double height,
                             double largest);
 
 /**
  * Lay the boxes out. Takes over places.
  * @return TGD_OK, TGD_ENOMEM, TGD_EGRAPHVIZ
  */
-tgd_status tgd_arrange(tgd_arrangement *out, const tgd_fold *fold, tgd_place *places, double width, double height,
+tgd_status tgd_arrange(tgd_arrangement *out, const tgd_fold *fold, tgd_box_place *places, double width, double height,
                        double largest, tgd_error *err);
 void tgd_arrangement_clear(tgd_arrangement *arrangement);
 
@@ -67,7 +67,7 @@ typedef struct tgd_columns {
     double scale;                       /* estimated */
 } tgd_columns;
 
-void tgd_columns_choose(tgd_columns *out, const tgd_fold *fold, const tgd_place *places, double width, double height,
+void tgd_columns_choose(tgd_columns *out, const tgd_fold *fold, const tgd_box_place *places, double width, double height,
                         double largest);
 
 typedef struct tgd_extent {

@@ -125,13 +125,13 @@ static bool big_flags(const tgd_fold *fold)
     return n <= MOST_BIG_FLAGS;
 }
 
-void tgd_boxes_measure(tgd_place *places, const tgd_fold *fold)
+void tgd_boxes_measure(tgd_box_place *places, const tgd_fold *fold)
 {
     bool big = big_flags(fold);
     for (uint32_t b = 0; b < fold->n_boxes; b++) {
         const tgd_fold_box *box = &fold->boxes[b];
-        tgd_place *place = &places[b];
-        *place = (tgd_place){.w = TGD_BOX_WIDTH, .h = TGD_BOX_HEIGHT};
+        tgd_box_place *place = &places[b];
+        *place = (tgd_box_place){.w = TGD_BOX_WIDTH, .h = TGD_BOX_HEIGHT};
         if (tgd_box_is_flagged(fold, b)) {
             place->w = big ? TGD_FLAG_WIDTH : TGD_BOX_WIDE;
             place->h = big ? TGD_FLAG_HEIGHT : TGD_FLAG_SMALL;
@@ -219,7 +219,7 @@ static void draw_title(tgd_text *out, double x, double y, const char *s, tgd_col
     tgd_svg_label(out, x, y, s, (tgd_type){size, TGD_BOLD, ink}, TGD_START, w);
 }
 
-static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box *box, const tgd_place *place)
+static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box *box, const tgd_box_place *place)
 {
     const tgd_report *report = fold->units->report;
     const tgd_graph *graph = &report->graph;
@@ -294,7 +294,7 @@ static void draw_pill(tgd_text *out, double right, double y, const char *s, tgd_
     tgd_svg_label(out, *left + w / 2, y + 12, s, (tgd_type){11.5, TGD_BOLD, ink}, TGD_MIDDLE, w);
 }
 
-static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)
+static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_box_place *place)
 {
     const tgd_fold_box *box = &fold->boxes[index];
     bool never = box->state == TGD_FOLD_NEVER;
@@ -360,7 +360,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
                y - place->behind / 2 - 4, 11);
 }
 
-void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_place *place)
+void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_box_place *place)
 {
     tgd_text_str(out, "<g class=\"node\">\n");
     if (tgd_box_is_flagged(fold, index)) {

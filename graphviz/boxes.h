@@ -5,9 +5,9 @@
 #include "arrange.h"
 
 /* Sizes for every box of a fold. */
-void tgd_boxes_measure(tgd_place *places, const tgd_fold *fold);
+void tgd_boxes_measure(tgd_box_place *places, const tgd_fold *fold);
 
-void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t box, const tgd_place *place);
+void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t box, const tgd_box_place *place);
 
 /* A box that stands out because of its finding, not merely numbered. */
 bool tgd_box_is_flagged(const tgd_fold *fold, uint32_t box);

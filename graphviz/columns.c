@@ -11,7 +11,7 @@ typedef struct size {
 } size;
 
 /* Size of boxes i .. j as one column, ranks by longest path; frames stand apart from what is around them. */
-static size column_size(const tgd_fold *fold, const tgd_place *places, uint32_t i, uint32_t j)
+static size column_size(const tgd_fold *fold, const tgd_box_place *places, uint32_t i, uint32_t j)
 {
     uint32_t rank[N] = {0};
     double rank_width[N + 1] = {0};
@@ -96,7 +96,7 @@ static double cut_cost(const tgd_fold *fold, const uint32_t *cross, uint32_t i)
     return 0.06 * more + (same_frame(fold, i - 1, i) ? 0.05 : 0) + (leaves_one(fold, i) ? 0.05 : 0);
 }
 
-void tgd_columns_choose(tgd_columns *out, const tgd_fold *fold, const tgd_place *places, double width, double height,
+void tgd_columns_choose(tgd_columns *out, const tgd_fold *fold, const tgd_box_place *places, double width, double height,
                         double largest)
 {
     uint32_t n = fold->n_boxes;
@@ -152,7 +152,7 @@ void tgd_columns_choose(tgd_columns *out, const tgd_fold *fold, const tgd_place 
     }
 }
 
-double tgd_arrange_estimate(const tgd_fold *fold, const tgd_place *places, double width, double height,
+double tgd_arrange_estimate(const tgd_fold *fold, const tgd_box_place *places, double width, double height,
                             double largest)
 {
     tgd_columns columns;

@@ -44,7 +44,7 @@ static tgd_status compose(picture *out, const tgd_units *units, uint32_t budget,
     if (status != TGD_OK) {
         return status;
     }
-    tgd_place *places = calloc(out->fold.n_boxes + 1, sizeof *places);
+    tgd_box_place *places = calloc(out->fold.n_boxes + 1, sizeof *places);
     if (places == NULL) {
         status = tgd_fail_memory(err);
     } else {

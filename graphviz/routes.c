@@ -24,9 +24,9 @@ static const double clear_space = 5;
 /* Is the way straight down from a box (or up, for `up`) to the end of its column free? */
 static bool free_along(const tgd_arrangement *a, uint32_t box, bool up)
 {
-    const tgd_place *p = &a->places[box];
+    const tgd_box_place *p = &a->places[box];
     for (uint32_t b = 0; b < a->n_places; b++) {
-        const tgd_place *q = &a->places[b];
+        const tgd_box_place *q = &a->places[b];
         if (b != box && q->column == p->column && fabs(q->x - p->x) < q->w / 2 + clear_space &&
             (up ? q->y < p->y : q->y > p->y)) {
             return false;
@@ -37,9 +37,9 @@ static bool free_along(const tgd_arrangement *a, uint32_t box, bool up)
 
 static bool free_across(const tgd_arrangement *a, uint32_t box, bool left)
 {
-    const tgd_place *p = &a->places[box];
+    const tgd_box_place *p = &a->places[box];
     for (uint32_t b = 0; b < a->n_places; b++) {
-        const tgd_place *q = &a->places[b];
+        const tgd_box_place *q = &a->places[b];
         if (b != box && q->column == p->column && fabs(q->y - p->y) < q->h / 2 + q->behind + clear_space &&
             (left ? q->x < p->x : q->x > p->x)) {
             return false;
@@ -51,12 +51,12 @@ static bool free_across(const tgd_arrangement *a, uint32_t box, bool left)
 /* Middle of the free band below (above) the rank of a box. */
 static double gap_of(const tgd_arrangement *a, uint32_t box, bool above)
 {
-    const tgd_place *p = &a->places[box];
+    const tgd_box_place *p = &a->places[box];
     double sign = above ? -1 : 1;
     double near = sign * p->y + p->h / 2;
     double far = 1e9;
     for (uint32_t b = 0; b < a->n_places; b++) {
-        const tgd_place *q = &a->places[b];
+        const tgd_box_place *q = &a->places[b];
         if (q->column != p->column) {
             continue;
         }
@@ -187,8 +187,8 @@ tgd_status tgd_routes_draw(tgd_arrangement *a, const tgd_fold *fold, const tgd_e
     plan = *routes;
     for (uint32_t i = 0; i < n; i++) {
         const route *r = &all[i];
-        const tgd_place *from = &a->places[r->from];
-        const tgd_place *to = &a->places[r->to];
+        const tgd_box_place *from = &a->places[r->from];
+        const tgd_box_place *to = &a->places[r->to];
         tgd_point *p = calloc(12, sizeof *p);
         if (p == NULL) {
             free(all);
