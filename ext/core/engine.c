@@ -91,15 +91,16 @@ static uint32_t run(const tgd_graph *graph, const bool *needed, uint32_t *waitin
     return n;
 }
 
-/* Marks those that lead to an end point, or are one. */
-static void mark(const tgd_graph *graph, const bool *end_points, const uint32_t *sequence, uint32_t n, bool *needed)
+/* Marks those that lead to an end point, and the end points that run themselves. */
+static void mark(const tgd_graph *graph, const uint8_t *end_points, const uint32_t *sequence, uint32_t n, bool *needed)
 {
     for (uint32_t i = n; i-- > 0;) {
         tgd_node v = sequence[i];
         const tgd_node_row *row = &graph->nodes[v];
-        needed[v] = end_points[v];
+        needed[v] = end_points[v] == TGD_END_RUNS;
         for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges && !needed[v]; e++) {
-            needed[v] = graph->edges[e].to != TGD_NONE && needed[graph->edges[e].to];
+            tgd_node to = graph->edges[e].to;
+            needed[v] = to != TGD_NONE && (needed[to] || end_points[to] != TGD_END_NONE);
         }
     }
 }
@@ -123,7 +124,7 @@ static uint32_t longest(const tgd_graph *graph, const uint32_t *sequence, uint32
     return most;
 }
 
-tgd_status tgd_engine_simulate(tgd_report *report, const bool *end_points, tgd_error *err)
+tgd_status tgd_engine_simulate(tgd_report *report, const uint8_t *end_points, tgd_error *err)
 {
     const tgd_graph *graph = &report->graph;
     size_t n = graph->n_nodes;

@@ -113,8 +113,41 @@ void tgd_graph_seal(tgd_graph *graph)
     graph->leaves = shrink(graph->leaves, graph->n_leaves, &graph->leaf_capacity, sizeof *graph->leaves);
 }
 
+tgd_status tgd_graph_share(tgd_graph *out, const tgd_graph *graph, tgd_error *err)
+{
+    const tgd_shapes *from = &graph->shapes;
+    tgd_shapes shapes = {.n = from->n, .n_numbers = from->n_numbers};
+    shapes.capacity = from->n + 1;
+    shapes.number_capacity = from->n_numbers + 1;
+    shapes.at = malloc(shapes.capacity * sizeof *shapes.at);
+    shapes.numbers = malloc(shapes.number_capacity * sizeof *shapes.numbers);
+    if (shapes.at == NULL || shapes.numbers == NULL) {
+        free(shapes.at);
+        free(shapes.numbers);
+        return tgd_fail_memory(err);
+    }
+    if (from->n > 0) {
+        memcpy(shapes.at, from->at, ((size_t)from->n + 1) * sizeof *shapes.at);
+    }
+    if (from->n_numbers > 0) {
+        memcpy(shapes.numbers, from->numbers, from->n_numbers * sizeof *shapes.numbers);
+    }
+    __atomic_add_fetch(graph->shares, 1, __ATOMIC_RELAXED);
+    *out = *graph;
+    out->shapes = shapes;
+    return TGD_OK;
+}
+
 void tgd_graph_clear(tgd_graph *graph)
 {
+    free(graph->shapes.numbers);
+    free(graph->shapes.at);
+    tgd_address_map_clear(&graph->shapes.seen);
+    if (graph->shares != NULL && __atomic_sub_fetch(graph->shares, 1, __ATOMIC_ACQ_REL) > 0) {
+        *graph = (tgd_graph){0};
+        return;
+    }
+    free(graph->shares);
     for (uint32_t i = 0; i < graph->n_strings; i++) {
         free(graph->strings[i]);
     }
@@ -128,9 +161,6 @@ void tgd_graph_clear(tgd_graph *graph)
     free(graph->hooks);
     free(graph->types);
     free(graph->roots);
-    free(graph->shapes.numbers);
-    free(graph->shapes.at);
-    tgd_address_map_clear(&graph->shapes.seen);
     *graph = (tgd_graph){0};
 }
 

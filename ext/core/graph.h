@@ -49,6 +49,8 @@ typedef struct tgd_input_row {
     uint8_t subclass, nested;
 } tgd_input_row;
 
+enum { TGD_ROW_RESHAPED = 1u << 15 }; /* has other sizes or another dtype than in the forward */
+
 typedef struct tgd_saved_row {
     const char *name;   /* for ever */
     uint64_t tensor;    /* address of the TensorImpl; 0 = none */
@@ -59,7 +61,7 @@ typedef struct tgd_saved_row {
     uint32_t shape, strides; /* in shapes, or TGD_NONE */
     uint32_t storage;        /* in storages, or TGD_NONE */
     int32_t storage_offset;  /* elements, INT32_MAX where it does not fit */
-    uint16_t flags;          /* TGD_SV_* */
+    uint16_t flags;          /* TGD_SV_*, TGD_ROW_RESHAPED */
     uint8_t itemsize;
     int8_t dtype, device_type, device_index, layout;
     uint8_t state; /* tgd_saved_state */
@@ -89,6 +91,7 @@ typedef struct tgd_root_row {
     uint32_t flags;     /* TGD_TENSOR_*; 0: the root was a node */
     uint64_t tensor;    /* address, 0: the root was a node */
     int64_t numel;
+    uint64_t identity;  /* for the recorder (record.h) */
     int8_t dtype, device_type, device_index, layout;
 } tgd_root_row;
 
@@ -117,6 +120,7 @@ typedef struct tgd_graph {
     uint32_t node_capacity, edge_capacity, input_capacity, saved_capacity, storage_capacity, leaf_capacity,
         hooks_capacity, type_capacity, string_capacity;
     uint32_t n_null_edges;
+    unsigned *shares; /* how many reports use these arrays; Owned by them together */
 } tgd_graph;
 
 /* What only the capture needs to know: where an address stands in the tables. */
@@ -136,6 +140,10 @@ void tgd_lookup_clear(tgd_lookup *lookup);
 
 /* Index of a list of sizes or strides, TGD_NONE for n < 0. */
 tgd_status tgd_shapes_intern(tgd_shapes *shapes, const int64_t *numbers, int n, uint32_t *out, tgd_error *err);
+
+/* The same arrays for another report, which clears its graph on its own; only the shapes are copied, since its
+   parameters may add some. Of a sealed graph. */
+tgd_status tgd_graph_share(tgd_graph *out, const tgd_graph *graph, tgd_error *err);
 
 /* Give back what growing left over. Cannot fail. */
 void tgd_graph_seal(tgd_graph *graph);

@@ -9,7 +9,6 @@
 
 typedef struct judge {
     tgd_report *report;
-    const tgd_lookup *lookup; /* Borrowed */
     tgd_address_map groups;   /* version counter or storage -> group */
     tgd_error *err;
     bool mended;   /* a node that ran before has a hook that could bring a storage back */
@@ -18,8 +17,7 @@ typedef struct judge {
     uint32_t first_hooked, n_hooked, n_busy, first_busy;
 } judge;
 
-/* Bytes from the start of the storage to the end of the tensor, or 0 where that cannot be told. */
-static uint64_t bytes_needed(const tgd_graph *graph, const tgd_saved_row *saved)
+uint64_t tgd_saved_end(const tgd_graph *graph, const tgd_saved_row *saved)
 {
     if (saved->shape == TGD_NONE || saved->strides == TGD_NONE ||
         saved->storage_offset == INT32_MAX) {
@@ -50,7 +48,7 @@ static bool leaf_reshaped(const tgd_graph *graph, uint32_t leaf)
     return then->shape != TGD_NONE && !then->nested && (then->shape != now->shape || then->dtype != now->dtype);
 }
 
-static bool reshaped(const judge *j, const tgd_saved_row *saved)
+static bool is_reshaped(const tgd_graph *graph, const tgd_lookup *lookup, const tgd_saved_row *saved)
 {
     if (saved->flags & TGD_SV_METADATA_DIFFERS) {
         return true;
@@ -58,13 +56,12 @@ static bool reshaped(const judge *j, const tgd_saved_row *saved)
     if (!(saved->flags & TGD_SV_LEAF) || !(saved->flags & TGD_SV_ORIGINAL)) {
         return false;
     }
-    uint32_t leaf = tgd_address_map_find(&j->lookup->leaves, saved->tensor);
-    return leaf != TGD_NONE && leaf_reshaped(&j->report->graph, leaf);
+    uint32_t leaf = tgd_address_map_find(&lookup->leaves, saved->tensor);
+    return leaf != TGD_NONE && leaf_reshaped(graph, leaf);
 }
 
-static tgd_saved_state state_of(const judge *j, const tgd_saved_row *saved)
+static tgd_saved_state state_of(const tgd_graph *graph, const tgd_saved_row *saved)
 {
-    const tgd_graph *graph = &j->report->graph;
     if (saved->flags & TGD_SV_RELEASED_FLAG) {
         return TGD_SAVED_RELEASED;
     }
@@ -93,11 +90,11 @@ static tgd_saved_state state_of(const judge *j, const tgd_saved_row *saved)
         if (bytes == 0) {
             return TGD_SAVED_STORAGE_FREED;
         }
-        if (bytes_needed(graph, saved) > bytes) {
+        if (tgd_saved_end(graph, saved) > bytes) {
             return TGD_SAVED_STORAGE_CHANGED;
         }
     }
-    return reshaped(j, saved) ? TGD_SAVED_STORAGE_CHANGED : TGD_SAVED_OK;
+    return saved->flags & TGD_ROW_RESHAPED ? TGD_SAVED_STORAGE_CHANGED : TGD_SAVED_OK;
 }
 
 /* One group for all findings of a kind with this key; a group of its own where there is no key. */
@@ -152,7 +149,8 @@ static tgd_status add_for_saved(judge *j, tgd_node v, uint32_t s)
     const tgd_graph *graph = &j->report->graph;
     const tgd_saved_row *saved = &graph->saved[s];
     tgd_detail detail = TGD_DETAIL_SAVED;
-    tgd_finding_row row = {.node = v, .saved = s, .parameter = TGD_NONE, .root = TGD_NONE, .other = TGD_NONE};
+    tgd_finding_row row = {.node = v, .saved = s, .parameter = TGD_NONE, .root = TGD_NONE, .other = TGD_NONE,
+                           .where = TGD_NONE};
     uint64_t key = 1;
     switch ((tgd_saved_state)saved->state) {
     case TGD_SAVED_OK:
@@ -186,7 +184,7 @@ static tgd_status add_for_saved(judge *j, tgd_node v, uint32_t s)
         row.kind = TGD_STORAGE_CHANGED;
         row.reason = TGD_REASON_STORAGE_RESIZED;
         row.severity = (uint8_t)storage_severity(j, v, &detail);
-        if (reshaped(j, saved)) {
+        if (saved->flags & TGD_ROW_RESHAPED) {
             row.reason = TGD_REASON_DATA_SWAPPED;
             /* The op may accept the new sizes, and then the gradient is of another function. */
             row.severity = row.severity == TGD_ERROR ? TGD_WARNING : row.severity;
@@ -206,7 +204,7 @@ static tgd_status add_for_node(judge *j, tgd_node v, tgd_finding_kind kind, tgd_
                                uint32_t other)
 {
     tgd_finding_row row = {.kind = (uint8_t)kind, .severity = (uint8_t)severity, .detail = (uint8_t)detail,
-                           .node = v, .saved = TGD_NONE, .parameter = TGD_NONE, .root = TGD_NONE, .other = other,
+                           .node = v, .saved = TGD_NONE, .parameter = TGD_NONE, .root = TGD_NONE, .other = other, .where = TGD_NONE,
                            .group = j->report->n_groups++};
     return tgd_report_add(j->report, row, j->err);
 }
@@ -355,12 +353,20 @@ static tgd_status judge_opaque(judge *j)
     return status;
 }
 
-tgd_status tgd_judge_nodes(tgd_report *report, const tgd_lookup *lookup, tgd_error *err)
+void tgd_decide_states(tgd_graph *graph, const tgd_lookup *lookup)
 {
-    judge j = {.report = report, .lookup = lookup, .err = err};
-    for (uint32_t s = 0; s < report->graph.n_saved; s++) {
-        report->graph.saved[s].state = (uint8_t)state_of(&j, &report->graph.saved[s]);
+    for (uint32_t s = 0; s < graph->n_saved; s++) {
+        tgd_saved_row *saved = &graph->saved[s];
+        if (is_reshaped(graph, lookup, saved)) {
+            saved->flags |= TGD_ROW_RESHAPED;
+        }
+        saved->state = (uint8_t)state_of(graph, saved);
     }
+}
+
+tgd_status tgd_judge_nodes(tgd_report *report, tgd_error *err)
+{
+    judge j = {.report = report, .err = err};
     for (uint32_t t = 0; t < report->graph.n_types; t++) {
         j.sharded = j.sharded || (report->graph.types[t].python_flags & TGD_PY_HIDES_PARAMETERS);
     }

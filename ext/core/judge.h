@@ -19,6 +19,7 @@ typedef enum tgd_detail {
     TGD_DETAIL_COMPILED_TWICE, /* second derivative of a compiled region */
     TGD_DETAIL_ONCE,           /* once_differentiable, with create_graph */
     TGD_DETAIL_COMPILED,       /* a compiled region, with create_graph */
+    TGD_DETAIL_SILENT,         /* written under another version counter */
     TGD_DETAIL_HOOKED,         /* `other` saved tensors are packed by hooks */
     TGD_DETAIL_OPAQUE,         /* `other` nodes of an unknown class */
     TGD_DETAIL_BUSY,           /* `other` nodes whose mutex was held */
@@ -27,6 +28,8 @@ typedef enum tgd_detail {
     TGD_DETAIL_LEAF_ROOT,      /* a leaf that requires grad */
     TGD_DETAIL_NOT_SCALAR,
     TGD_DETAIL_COMPLEX_ROOT,
+    TGD_DETAIL_REFUSED_ROOT,   /* refused by backward, in PyTorch's words */
+    TGD_DETAIL_REFUSED_WRITE,  /* refused in the forward */
     TGD_DETAIL_ROOT_RESHAPED,  /* has other sizes than its grad_fn was made with */
     TGD_DETAIL_INPUT_NO_GRAD,  /* input `other` of the request does not require grad */
     /* parameters */
@@ -43,6 +46,9 @@ static inline uint32_t tgd_saved_leaf(const tgd_graph *graph, const tgd_saved_ro
 {
     return saved->storage == TGD_NONE ? TGD_NONE : graph->storages[saved->storage].leaf;
 }
+
+/* Byte behind the tensor's last one, in its storage; 0 where that cannot be told. */
+uint64_t tgd_saved_end(const tgd_graph *graph, const tgd_saved_row *saved);
 
 /* Was it saved by a custom Function, whose own code decides whether it is ever unpacked? */
 static inline bool tgd_saved_is_custom(const tgd_graph *graph, tgd_node v)

@@ -165,6 +165,10 @@ static void saved_fate(tgd_text *text, const tgd_report *report, const tgd_findi
     case TGD_DETACHED_IN_PLACE:
         tgd_text_str(text, "was detached in place, with detach_(), after it was saved");
         break;
+    case TGD_SILENTLY_MODIFIED:
+        tgd_text_str(text, "was written to behind autograd's back after it was saved (its version did not move): backward "
+                           "will use the new values and give a wrong gradient, without an error");
+        break;
     case TGD_STORAGE_FREED:
         tgd_text_str(text, "has no data any more: ");
         sizes_of_storage(text, &report->graph, saved);
@@ -230,6 +234,7 @@ static void saved_message(tgd_text *text, const tgd_report *report, const tgd_fi
     }
     saved_phrase(text, report, saved);
     tgd_text_str(text, row->detail == TGD_DETAIL_SAVED || row->detail == TGD_DETAIL_TOO_SMALL ||
+                               row->detail == TGD_DETAIL_SILENT ||
                                row->detail == TGD_DETAIL_RESHAPED
                            ? ", which "
                            : " ");
@@ -297,8 +302,34 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
     }
 }
 
+static void refused_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_write_row *write = report->refusal.write;
+    if (write == NULL) {
+        tgd_text_str(text, "PyTorch refused to start backward: ");
+        tgd_text_line(text, report->refused_message == NULL ? "" : report->refused_message, 300);
+        return;
+    }
+    tgd_text_str(text, "PyTorch refused ");
+    name(text, row->op);
+    root_tensor(text, report, 0);
+    if (row->node != TGD_NONE) {
+        tgd_text_str(text, ": the tensor is a view made by ");
+        tgd_node_phrase(text, report, row->node);
+        tgd_text_str(text, ", and may not be written to in place (a view of a leaf, or one of several views of one "
+                           "tensor)");
+    } else {
+        tgd_text_str(text, ": the tensor is a leaf that requires grad, or a view of one, and may not be written to in "
+                           "place while grad mode is on");
+    }
+}
+
 static void root_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
+    if (row->detail == TGD_DETAIL_REFUSED_WRITE || row->detail == TGD_DETAIL_REFUSED_ROOT) {
+        refused_message(text, report, row);
+        return;
+    }
     if (row->detail == TGD_DETAIL_INPUT_NO_GRAD) {
         tgd_text_printf(text, "inputs[%lu] does not require grad: backward(inputs=...) refuses it",
                         (unsigned long)row->other);
@@ -334,6 +365,9 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
             tgd_text_str(text, "; it was made under torch.inference_mode()");
         } else if (row->reason == TGD_REASON_REQUIRES_GRAD_OFF) {
             tgd_text_str(text, "; none of the given parameters requires grad");
+        } else if (row->reason != TGD_REASON_NONE) {
+            tgd_text_str(text, "; ");
+            tgd_text_str(text, tgd_reason_statement((tgd_reason)row->reason));
         }
     }
 }
@@ -362,24 +396,61 @@ static void parameter_message(tgd_text *text, const tgd_report *report, const tg
         tgd_text_str(text, "the root is a leaf, so nothing is connected to it");
         break;
     default:
-        tgd_text_str(text, row->reason == TGD_REASON_GRAD_MODE_DISABLED
-                               ? "it is not in this graph; the root was made under torch.inference_mode()"
-                               : "it is not in this graph");
+        if (report->record == NULL && row->reason == TGD_REASON_GRAD_MODE_DISABLED) {
+            tgd_text_str(text, "it is not in this graph; the root was made under torch.inference_mode()");
+        } else if (row->reason != TGD_REASON_NONE) {
+            tgd_text_str(text, tgd_reason_statement((tgd_reason)row->reason));
+        } else {
+            tgd_text_str(text, "it is not in this graph");
+        }
+    }
+}
+
+/* "net.py:31", with the function and the module where they are known */
+static void source_phrase(tgd_text *text, const tgd_source_row *source)
+{
+    const char *slash = strrchr(source->file, '/');
+    name(text, slash == NULL ? source->file : slash + 1);
+    if (source->line > 0) {
+        tgd_text_printf(text, ":%d", source->line);
+    }
+}
+
+/* Who did it, behind the message; or the line of the node. */
+static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->where == TGD_NONE) {
+        return;
+    }
+    const tgd_source_row *source = &report->sources[row->where];
+    tgd_text_str(text, row->culprit ? "; by " : "; made by ");
+    tgd_text_str(text, row->op != NULL ? row->op : row->kind == TGD_GRAPH_FREED ? "the backward" : "the code");
+    tgd_text_str(text, " at ");
+    source_phrase(text, source);
+    if (source->module[0] != '\0') {
+        tgd_text_str(text, " in ");
+        name(text, source->module);
+    }
+}
+
+static void message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->saved != TGD_NONE) {
+        saved_message(text, report, row);
+    } else if (row->parameter != TGD_NONE) {
+        parameter_message(text, report, row);
+    } else if (row->kind == TGD_NO_GRAD_FN || row->kind == TGD_BAD_ROOT ||
+               row->kind == TGD_IN_PLACE_REFUSED) {
+        root_message(text, report, row);
+    } else {
+        node_message(text, report, row);
     }
 }
 
 void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding)
 {
-    const tgd_finding_row *row = &report->findings[finding];
-    if (row->saved != TGD_NONE) {
-        saved_message(text, report, row);
-    } else if (row->parameter != TGD_NONE) {
-        parameter_message(text, report, row);
-    } else if (row->kind == TGD_NO_GRAD_FN || row->kind == TGD_BAD_ROOT) {
-        root_message(text, report, row);
-    } else {
-        node_message(text, report, row);
-    }
+    message(text, report, &report->findings[finding]);
+    culprit_phrase(text, report, &report->findings[finding]);
 }
 
 static const char *in_place_hint(const tgd_report *report, const tgd_finding_row *row)
@@ -403,6 +474,9 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
     switch ((tgd_finding_kind)row->kind) {
     case TGD_MODIFIED_IN_PLACE:
         return in_place_hint(report, row);
+    case TGD_SILENTLY_MODIFIED:
+        return "do not write through .data (or with an optimizer step) between forward and backward: call backward first, "
+               "or write to a clone()";
     case TGD_DETACHED_IN_PLACE:
         return "use y = x.detach(), which leaves x as it is, instead of x.detach_()";
     case TGD_GRAPH_FREED:
@@ -424,6 +498,10 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
         return "look between the parameters and the root for detach(), .data, item(), numpy(), torch.tensor(...), "
                "argmax or a comparison, a cast to integers, no_grad or inference_mode; call torchgraphdbg.inspect() on "
                "intermediate tensors to find the last one that still has a grad_fn";
+    case TGD_IN_PLACE_REFUSED:
+        return row->node != TGD_NONE
+                   ? "use the out-of-place op and put the results together (torch.cat, torch.stack), or write to clone()"
+                   : "update a parameter under torch.no_grad(); to compute with it, use the out-of-place op or clone()";
     case TGD_BAD_ROOT:
         if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
             return "look for x.data = ..., set_(), or a resize or squeeze in place under no_grad on the root";
@@ -485,6 +563,9 @@ static void verdict_of_saved(tgd_text *text, const tgd_report *report, const tgd
         saved_name(text, saved);
     }
     switch ((tgd_finding_kind)row->kind) {
+    case TGD_SILENTLY_MODIFIED:
+        tgd_text_str(text, " was changed where the version check does not see it");
+        break;
     case TGD_MODIFIED_IN_PLACE:
         tgd_text_str(text, parameter != NULL ? " was changed in place after the forward used it"
                                              : " was changed in place");
@@ -500,9 +581,40 @@ static void verdict_of_saved(tgd_text *text, const tgd_report *report, const tgd
     }
 }
 
+/* " by add_ at net.py:31" */
+static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->culprit && row->where != TGD_NONE) {
+        tgd_text_str(text, row->op != NULL ? " by " : "");
+        tgd_text_str(text, row->op != NULL ? row->op : "");
+        tgd_text_str(text, " at ");
+        source_phrase(text, &report->sources[row->where]);
+    }
+}
+
 static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
     bool certain = row->severity == TGD_ERROR;
+    if (row->kind == TGD_SILENTLY_MODIFIED) {
+        tgd_text_str(text, "a gradient will be wrong at ");
+        tgd_node_phrase(text, report, row->node);
+        tgd_text_str(text, ", without an error: ");
+        verdict_of_saved(text, report, row);
+        verdict_culprit(text, report, row);
+        return;
+    }
+    if (row->detail == TGD_DETAIL_REFUSED_WRITE) {
+        tgd_text_str(text, "PyTorch refused an in-place op in the forward:");
+        tgd_text_str(text, row->where == TGD_NONE ? " " : "");
+        tgd_text_str(text, row->where == TGD_NONE ? row->op : "");
+        verdict_culprit(text, report, row);
+        return;
+    }
+    if (row->detail == TGD_DETAIL_REFUSED_ROOT) {
+        tgd_text_str(text, "backward() was refused: ");
+        tgd_text_line(text, report->refused_message == NULL ? "" : report->refused_message, 80);
+        return;
+    }
     bool crash = row->kind == TGD_STORAGE_FREED || row->kind == TGD_STORAGE_CHANGED;
     tgd_text_str(text, "backward() ");
     tgd_text_str(text, certain ? "will " : "may ");
@@ -514,9 +626,12 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
     tgd_text_str(text, ": ");
     if (row->saved != TGD_NONE) {
         verdict_of_saved(text, report, row);
+        verdict_culprit(text, report, row);
     } else if (row->kind == TGD_NO_GRAD_FN) {
         root_phrase(text, report, row->root);
         tgd_text_str(text, " has no grad_fn");
+        tgd_text_str(text, row->culprit ? ": cut" : "");
+        verdict_culprit(text, report, row);
     } else if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
         root_phrase(text, report, row->root);
         tgd_text_str(text, " has another shape than its grad_fn knows");
@@ -548,6 +663,10 @@ static void verdict_of_unreached(tgd_text *text, const tgd_report *report, uint3
         }
     }
     tgd_text_str(text, n > 2 ? ", ..." : n == 1 ? " gets no gradient" : "");
+    if (report->findings[first].culprit) {
+        tgd_text_str(text, ": cut");
+        verdict_culprit(text, report, &report->findings[first]);
+    }
 }
 
 static void verdict_of_health(tgd_text *text, const tgd_report *report)

@@ -19,6 +19,12 @@ static const char *const reasons[] = {
 #include "torchgraphdbg/tgd_findings.def"
 };
 
+static const char *const reason_statements[] = {
+    NULL,
+#define TGD_REASON_KIND(id, slug, statement) statement,
+#include "torchgraphdbg/tgd_findings.def"
+};
+
 const char *tgd_finding_slug(tgd_finding_kind kind)
 {
     assert(kind >= 0 && kind < TGD_N_FINDING_KINDS);
@@ -29,6 +35,12 @@ const char *tgd_finding_statement(tgd_finding_kind kind)
 {
     assert(kind >= 0 && kind < TGD_N_FINDING_KINDS);
     return statements[kind];
+}
+
+const char *tgd_reason_statement(tgd_reason reason)
+{
+    assert(reason >= 0 && reason < TGD_N_REASONS);
+    return reason_statements[reason];
 }
 
 const char *tgd_reason_slug(tgd_reason reason)

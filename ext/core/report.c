@@ -70,6 +70,7 @@ static tgd_status read_parameters(tgd_report *report, const tgd_lookup *lookup, 
         row->node = tgd_address_map_find(&lookup->nodes, (uint64_t)(uintptr_t)tensor.grad_fn);
         row->flags = tensor.flags;
         row->numel = tensor.numel;
+        row->identity = tgd_torch_identity(request->parameters[i].tensor);
         row->dtype = tensor.dtype;
         row->device_type = tensor.device_type;
         row->device_index = tensor.device_index;
@@ -93,15 +94,15 @@ static tgd_status read_parameters(tgd_report *report, const tgd_lookup *lookup, 
 }
 
 /* The nodes that backward(inputs=...) must reach: an input's AccumulateGrad, or the grad_fn it came from, which
-   runs too (the engine sets it needed, see GraphTask::init_to_execute). */
-static tgd_status mark_end_points(bool **out, const tgd_report *report, const tgd_lookup *lookup,
+   runs too unless grad() asks (see GraphTask::init_to_execute). */
+static tgd_status mark_end_points(uint8_t **out, const tgd_report *report, const tgd_lookup *lookup,
                                   const tgd_request *request, tgd_error *err)
 {
     *out = NULL;
     if (request->inputs == NULL || report->graph.n_nodes == 0) {
         return TGD_OK;
     }
-    bool *end_points = calloc(report->graph.n_nodes, sizeof *end_points);
+    uint8_t *end_points = calloc(report->graph.n_nodes, sizeof *end_points);
     if (end_points == NULL) {
         return tgd_fail_memory(err);
     }
@@ -115,7 +116,8 @@ static tgd_status mark_end_points(bool **out, const tgd_report *report, const tg
         }
         tgd_node v = tgd_address_map_find(&lookup->nodes, (uint64_t)(uintptr_t)node);
         if (v != TGD_NONE) {
-            end_points[v] = true;
+            bool leaf = report->graph.nodes[v].leaf != TGD_NONE;
+            end_points[v] = request->captures && !leaf ? TGD_END_TAKES : TGD_END_RUNS;
         }
     }
     *out = end_points;
@@ -178,11 +180,38 @@ static tgd_status write_verdict(tgd_report *report, tgd_error *err)
     return TGD_OK;
 }
 
+/* Findings, their order and the verdict, over a graph whose backward is simulated. */
+static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_error *err)
+{
+    tgd_status status = tgd_judge_refusal(report, err);
+    if (status == TGD_OK) {
+        status = tgd_judge_roots(report, request, err);
+    }
+    if (status == TGD_OK) {
+        status = tgd_judge_nodes(report, err);
+    }
+    if (status == TGD_OK) {
+        status = tgd_judge_parameters(report, err);
+    }
+    if (status == TGD_OK) {
+        status = tgd_judge_record(report, err);
+    }
+    if (status == TGD_OK) {
+        status = sort_findings(report, err);
+    }
+    if (status == TGD_OK) {
+        find_first_error(report);
+        status = write_verdict(report, err);
+    }
+    return status;
+}
+
 static tgd_status make(tgd_report *report, tgd_lookup *lookup, const tgd_request *request, tgd_error *err)
 {
-    bool *end_points = NULL;
+    uint8_t *end_points = NULL;
     tgd_status status = tgd_graph_walk(&report->graph, lookup, request->roots, request->n_roots, err);
     if (status == TGD_OK) {
+        tgd_decide_states(&report->graph, lookup);
         status = read_parameters(report, lookup, request, err);
     }
     if (status == TGD_OK) {
@@ -193,23 +222,23 @@ static tgd_status make(tgd_report *report, tgd_lookup *lookup, const tgd_request
     }
     free(end_points);
     if (status == TGD_OK) {
-        status = tgd_judge_roots(report, request, err);
-    }
-    if (status == TGD_OK) {
-        status = tgd_judge_nodes(report, lookup, err);
-    }
-    if (status == TGD_OK) {
-        status = tgd_judge_parameters(report, err);
-    }
-    if (status == TGD_OK) {
-        status = sort_findings(report, err);
-    }
-    if (status == TGD_OK) {
-        find_first_error(report);
         tgd_graph_seal(&report->graph);
-        status = write_verdict(report, err);
+        status = judge(report, request, err);
     }
     return status;
+}
+
+static tgd_report *new_report(const tgd_request *request, tgd_error *err)
+{
+    tgd_report *report = calloc(1, sizeof *report);
+    if (report == NULL) {
+        tgd_fail_memory(err);
+        return NULL;
+    }
+    report->has_parameters = request->parameters != NULL;
+    report->has_inputs = request->inputs != NULL;
+    report->create_graph = request->create_graph != 0;
+    return report;
 }
 
 tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_error *err)
@@ -218,21 +247,96 @@ tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_
     if (status != TGD_OK) {
         return status;
     }
-    tgd_report *report = calloc(1, sizeof *report);
+    tgd_report *report = new_report(request, err);
     if (report == NULL) {
-        return tgd_fail_memory(err);
+        return TGD_ENOMEM;
     }
-    report->has_parameters = request->parameters != NULL;
-    report->has_inputs = request->inputs != NULL;
-    report->create_graph = request->create_graph != 0;
+    report->live = true;
+    report->resolve = request->resolve;
+    if (request->record != NULL) {
+        tgd_record_keep(request->record);
+        report->record = request->record;
+    }
     tgd_lookup lookup = {0};
-    status = make(report, &lookup, request, err);
+    status = request->refusal == NULL ? TGD_OK : tgd_keep_refusal(report, request->refusal, err);
+    if (status == TGD_OK) {
+        status = make(report, &lookup, request, err);
+    }
     tgd_lookup_clear(&lookup);
+    report->live = false;
     if (status != TGD_OK) {
         tgd_report_free(report);
         return status;
     }
     *out = report;
+    return TGD_OK;
+}
+
+static tgd_status copy_order(tgd_report *to, const tgd_report *from, tgd_error *err)
+{
+    size_t n = from->graph.n_nodes;
+    to->n_executed = to->first_error = from->n_executed;
+    to->depth = from->depth;
+    if (n == 0) {
+        return TGD_OK;
+    }
+    to->order = malloc(n * sizeof *to->order);
+    to->sequence = malloc(n * sizeof *to->sequence);
+    if (to->order == NULL || to->sequence == NULL) {
+        return tgd_fail_memory(err);
+    }
+    memcpy(to->order, from->order, n * sizeof *to->order);
+    memcpy(to->sequence, from->sequence, from->n_executed * sizeof *to->sequence);
+    return TGD_OK;
+}
+
+static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_request *request, tgd_error *err)
+{
+    tgd_lookup lookup = {0};
+    tgd_status status = copy_order(report, from, err);
+    for (uint32_t i = 0; i < report->graph.n_leaves && status == TGD_OK; i++) {
+        uint32_t *known = tgd_address_map_at(&lookup.leaves, report->graph.leaves[i].tensor);
+        if (known == NULL) {
+            status = tgd_fail_memory(err);
+        } else {
+            *known = i;
+        }
+    }
+    if (status == TGD_OK) {
+        status = read_parameters(report, &lookup, request, err);
+    }
+    tgd_lookup_clear(&lookup);
+    return status == TGD_OK ? judge(report, request, err) : status;
+}
+
+tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const tgd_request *request, tgd_error *err)
+{
+    tgd_request only = {.parameters = request->parameters, .n_parameters = request->n_parameters,
+                        .create_graph = report->create_graph};
+    tgd_report *made = new_report(&only, err);
+    if (made == NULL) {
+        return TGD_ENOMEM;
+    }
+    made->has_inputs = report->has_inputs;
+    made->resolve = report->resolve;
+    tgd_status status = tgd_graph_share(&made->graph, &report->graph, err);
+    if (status != TGD_OK) {
+        tgd_report_free(made);
+        return status;
+    }
+    if (report->record != NULL) {
+        tgd_record_keep(report->record);
+        made->record = report->record;
+    }
+    status = report->refused ? tgd_keep_refusal(made, &report->refusal, err) : TGD_OK;
+    if (status == TGD_OK) {
+        status = remake(made, report, &only, err);
+    }
+    if (status != TGD_OK) {
+        tgd_report_free(made);
+        return status;
+    }
+    *out = made;
     return TGD_OK;
 }
 
@@ -242,6 +346,17 @@ void tgd_report_free(tgd_report *report)
         return;
     }
     tgd_graph_clear(&report->graph);
+    tgd_record_free(report->record);
+    free(report->refused_message);
+    for (uint32_t i = 0; i < report->n_sources; i++) {
+        free(report->sources[i].file);
+        free(report->sources[i].function);
+        free(report->sources[i].module);
+        free(report->sources[i].module_class);
+    }
+    free(report->sources);
+    free(report->node_where);
+    free(report->node_op);
     for (uint32_t i = 0; i < report->n_parameters; i++) {
         free(report->parameters[i].name);
     }
@@ -423,6 +538,40 @@ void tgd_report_finding(const tgd_report *report, size_t i, tgd_finding_info *ou
         .root = row->root == TGD_NONE ? SIZE_MAX : row->root,
         .group = row->group,
     };
+}
+
+static int describe_source(const tgd_report *report, uint32_t where, tgd_source_info *out)
+{
+    if (where == TGD_NONE) {
+        return 0;
+    }
+    const tgd_source_row *row = &report->sources[where];
+    *out = (tgd_source_info){
+        .file = row->file,
+        .function = row->function,
+        .module = row->module,
+        .module_class = row->module_class,
+        .line = row->line,
+    };
+    return 1;
+}
+
+int tgd_report_finding_where(const tgd_report *report, size_t i, tgd_source_info *out)
+{
+    assert(i < report->n_findings);
+    return describe_source(report, report->findings[i].where, out);
+}
+
+const char *tgd_report_finding_op(const tgd_report *report, size_t i)
+{
+    assert(i < report->n_findings);
+    return report->findings[i].op;
+}
+
+int tgd_report_node_where(const tgd_report *report, tgd_node node, tgd_source_info *out)
+{
+    assert(node < report->graph.n_nodes);
+    return report->node_where == NULL ? 0 : describe_source(report, report->node_where[node], out);
 }
 
 const char *tgd_built_for(void)

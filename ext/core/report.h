@@ -6,6 +6,7 @@
 #define TGD_REPORT_H
 
 #include "graph.h"
+#include "record.h"
 #include "text.h"
 
 typedef struct tgd_parameter_row {
@@ -16,6 +17,7 @@ typedef struct tgd_parameter_row {
     uint32_t shape;  /* in graph.shapes, or TGD_NONE */
     uint32_t flags;  /* TGD_TENSOR_* */
     int64_t numel;
+    tgd_identity identity; /* for the recorder */
     int8_t dtype, device_type, device_index, layout;
     bool reached;    /* backward will give it a gradient */
 } tgd_parameter_row;
@@ -29,7 +31,16 @@ typedef struct tgd_finding_row {
     uint32_t root;      /* in graph.roots, or TGD_NONE */
     uint32_t group;
     uint32_t other;     /* detail's own: a leaf, a count */
+    uint32_t where;     /* in sources, or TGD_NONE */
+    const char *op;     /* outermost op that ran there, without namespace, for ever; or NULL */
+    bool culprit;       /* op and where are who did it, not the victim's own line */
 } tgd_finding_row;
+
+/* A place in the user's source, in words. */
+typedef struct tgd_source_row {
+    char *file, *function, *module, *module_class; /* Owned; "" if unknown */
+    int line;
+} tgd_source_row;
 
 struct tgd_report {
     tgd_graph graph;
@@ -39,11 +50,22 @@ struct tgd_report {
     uint32_t *sequence;            /* Owned, n_executed nodes in that order */
     uint32_t *leaf_parameter;      /* Owned, per leaf: its first parameter, or TGD_NONE */
     char *verdict;                 /* Owned */
+    const tgd_record *record;      /* Owned share, or NULL */
+    char *refused_message;         /* Owned: PyTorch's, of a refused root; or NULL */
+    tgd_refusal refusal;           /* where refused is set; message is refused_message */
+    tgd_write_row refused_write;   /* refusal.write points here, or is NULL */
+    tgd_source_row *sources;       /* Owned */
+    uint32_t *node_where;          /* Owned, per node: where the forward made it, in sources or TGD_NONE; or NULL */
+    const char **node_op;          /* Owned, per node: the op that made it, for ever, or NULL; or NULL */
+    tgd_place_resolver resolve;
+    uint32_t n_sources, source_capacity;
     uint32_t n_parameters, n_findings, n_executed, n_groups, finding_capacity;
     uint32_t first_error; /* place in the order of the first node that raises, or n_executed */
     uint32_t depth;
     bool has_parameters, create_graph, has_inputs;
+    bool refused;
     bool root_fails; /* backward refuses the roots themselves */
+    bool live;       /* while it is captured: the tensors that rows name by address are alive */
     size_t n_errors, n_warnings, n_notes;
 };
 
@@ -52,15 +74,26 @@ void tgd_report_tensor_phrase(tgd_text *text, const tgd_graph *graph, int dtype,
 
 /* ---- the parts of tgd_report_capture, in order ---- */
 
-/* Backward's order by the engine's own rules. Fills order, sequence, n_executed and depth. inputs is NULL or
-   one flag per node: needed as an end point. */
-tgd_status tgd_engine_simulate(tgd_report *report, const bool *end_points, tgd_error *err);
+/* What a node is to backward(inputs=...). */
+enum { TGD_END_NONE = 0, TGD_END_RUNS, TGD_END_TAKES /* its gradient is taken before it runs */ };
+
+/* Backward's order by the engine's own rules. Fills order, sequence, n_executed and depth. end_points is NULL or one
+   of the above per node. */
+tgd_status tgd_engine_simulate(tgd_report *report, const uint8_t *end_points, tgd_error *err);
+/* What became of every saved tensor. */
+void tgd_decide_states(tgd_graph *graph, const tgd_lookup *lookup);
+/* What PyTorch refused, where the report is about that. */
+tgd_status tgd_keep_refusal(tgd_report *report, const tgd_refusal *refusal, tgd_error *err);
+tgd_status tgd_judge_refusal(tgd_report *report, tgd_error *err);
 /* Findings about saved tensors and nodes. */
-tgd_status tgd_judge_nodes(tgd_report *report, const tgd_lookup *lookup, tgd_error *err);
+tgd_status tgd_judge_nodes(tgd_report *report, tgd_error *err);
 /* Findings about the roots. */
 tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_error *err);
 /* Findings about parameters: reads report->parameters. Must run while the request's tensors are alive. */
 tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err);
+
+/* With a record: lines of nodes, who did it, where gradients were cut. Changes and adds findings. */
+tgd_status tgd_judge_record(tgd_report *report, tgd_error *err);
 
 /* Appends. */
 tgd_status tgd_report_add(tgd_report *report, tgd_finding_row row, tgd_error *err);

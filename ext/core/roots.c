@@ -7,7 +7,7 @@ static tgd_status add(tgd_report *report, tgd_finding_kind kind, tgd_severity se
 {
     tgd_finding_row row = {.kind = (uint8_t)kind, .severity = (uint8_t)severity, .detail = (uint8_t)detail,
                            .reason = (uint8_t)reason, .node = TGD_NONE, .saved = TGD_NONE, .parameter = TGD_NONE,
-                           .root = root, .other = other, .group = report->n_groups++};
+                           .root = root, .other = other, .where = TGD_NONE, .group = report->n_groups++};
     if (root != TGD_NONE) {
         row.node = report->graph.roots[root].node;
     }

@@ -58,7 +58,7 @@ static tgd_status find_candidates(judge *j)
 {
     const tgd_report *report = j->report;
     const tgd_torch_python *python = tgd_torch_get_python();
-    if (python == NULL || python->is_parameter == NULL || report->graph.n_leaves == 0) {
+    if (!report->live || python == NULL || python->is_parameter == NULL || report->graph.n_leaves == 0) {
         return TGD_OK;
     }
     bool any = false, *candidates = calloc(report->graph.n_leaves, sizeof *candidates);
@@ -86,7 +86,7 @@ static tgd_status add(judge *j, uint32_t parameter, tgd_detail detail, tgd_reaso
     }
     tgd_finding_row row = {.kind = TGD_UNREACHED_PARAMETER, .severity = TGD_WARNING, .detail = (uint8_t)detail,
                            .reason = (uint8_t)reason, .node = TGD_NONE, .saved = TGD_NONE, .parameter = parameter,
-                           .root = TGD_NONE, .other = other, .group = j->groups[detail]};
+                           .root = TGD_NONE, .other = other, .where = TGD_NONE, .group = j->groups[detail]};
     uint32_t leaf = report->parameters[parameter].leaf;
     if (leaf != TGD_NONE) {
         row.node = report->graph.leaves[leaf].node;
@@ -164,7 +164,7 @@ tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err)
     if (status == TGD_OK && j.n_hidden > 0) {
         tgd_finding_row row = {.kind = TGD_OPAQUE_NODE, .severity = TGD_NOTE, .detail = TGD_DETAIL_HIDDEN,
                                .node = j.first_hiding, .saved = TGD_NONE, .parameter = TGD_NONE, .root = TGD_NONE,
-                               .other = j.n_hidden, .group = report->n_groups++};
+                               .other = j.n_hidden, .where = TGD_NONE, .group = report->n_groups++};
         status = tgd_report_add(report, row, err);
     }
     free(j.candidates);

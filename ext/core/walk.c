@@ -498,6 +498,7 @@ static tgd_status read_root(walker *w, const tgd_root *root, tgd_root_row *row)
         tgd_torch_tensor_read(root->tensor, &tensor);
         row->flags = tensor.flags | TGD_TENSOR_DEFINED;
         row->tensor = (uint64_t)(uintptr_t)root->tensor;
+        row->identity = tgd_torch_identity(root->tensor);
         row->numel = tensor.numel;
         row->dtype = tensor.dtype;
         row->device_type = tensor.device_type;
@@ -525,6 +526,11 @@ tgd_status tgd_graph_walk(tgd_graph *graph, tgd_lookup *lookup, const tgd_root *
         return tgd_fail_memory(err);
     }
     graph->n_roots = (uint32_t)n_roots;
+    graph->shares = malloc(sizeof *graph->shares);
+    if (graph->shares == NULL) {
+        return tgd_fail_memory(err);
+    }
+    *graph->shares = 1;
     for (size_t r = 0; r < n_roots; r++) {
         tgd_status status = read_root(&w, &roots[r], &graph->roots[r]);
         if (status != TGD_OK) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_function.h>
@@ -280,6 +281,14 @@ extern "C" tgd_object_kind tgd_torch_object(PyObject *object, const tgd_torch_te
         return TGD_OBJECT_NODE;
     }
     return TGD_OBJECT_OTHER;
+}
+
+extern "C" uint64_t tgd_torch_storage_address(PyObject *object)
+{
+    if (!THPStorage_Check(object)) {
+        return 0;
+    }
+    return reinterpret_cast<std::uintptr_t>(THPStorage_Unpack(object).unsafeGetStorageImpl());
 }
 
 extern "C" const tgd_torch_python *tgd_torch_python_hooks(void)

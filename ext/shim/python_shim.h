@@ -19,6 +19,9 @@ typedef enum tgd_object_kind { TGD_OBJECT_OTHER = 0, TGD_OBJECT_TENSOR, TGD_OBJE
    runs no Python code. A node object whose C++ node is gone is TGD_OBJECT_NODE with *node NULL. */
 tgd_object_kind tgd_torch_object(PyObject *object, const tgd_torch_tensor **tensor, const tgd_torch_node **node);
 
+/* GIL held. The address of the StorageImpl behind an UntypedStorage, 0 for anything else. */
+uint64_t tgd_torch_storage_address(PyObject *object);
+
 /* For tgd_torch_set_python(). Borrowed for ever. */
 const tgd_torch_python *tgd_torch_python_hooks(void);
 

@@ -179,6 +179,12 @@ typedef struct tgd_torch_python {
 void tgd_torch_set_python(const tgd_torch_python *python);
 const tgd_torch_python *tgd_torch_get_python(void);
 
+/* ---- identity ---- */
+
+/* What the recorder knows this tensor by (ext/core/record.h): that of the node that made it, or the number it bears;
+   0 where no recorder met it. */
+uint64_t tgd_torch_identity(const tgd_torch_tensor *tensor);
+
 /* ---- the build ---- */
 
 const char *tgd_torch_built_for(void); /* version, a space, git hash */

@@ -56,6 +56,11 @@ typedef struct tgd_parameter {
     const tgd_torch_tensor *tensor;
 } tgd_parameter;
 
+struct tgd_record;
+struct tgd_place;
+struct tgd_source;
+struct tgd_refusal;
+
 typedef struct tgd_request {
     const tgd_root *roots;
     size_t n_roots;
@@ -64,6 +69,11 @@ typedef struct tgd_request {
     const tgd_torch_tensor *const *inputs; /* as backward(inputs=...); NULL: every leaf */
     size_t n_inputs;
     int create_graph; /* as backward(create_graph=...) */
+    int captures;     /* as torch.autograd.grad(): hands the inputs' gradients back and runs no grad_fn of theirs */
+    /* Evidence of a recorder, or NULL; borrowed for the call (ext/core/record.h). */
+    const struct tgd_record *record;
+    int (*resolve)(const struct tgd_place *place, struct tgd_source *out);
+    const struct tgd_refusal *refusal; /* what PyTorch refused, where that is what the report is about */
 } tgd_request;
 
 /* ---- the report ---- */
@@ -82,6 +92,13 @@ typedef uint32_t tgd_node; /* index into the report's nodes; a root's node comes
  * @return TGD_OK, TGD_EINVAL, TGD_ENOMEM, TGD_ETORCH
  */
 tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_error *err);
+
+/**
+ * The same snapshot and evidence judged again with other parameters (found by the address of their tensor). The
+ * snapshot is shared, not copied; both reports are released on their own. Of the request only parameters are read.
+ * @return TGD_OK, TGD_EINVAL, TGD_ENOMEM
+ */
+tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const tgd_request *request, tgd_error *err);
 
 /* Accepts NULL. */
 void tgd_report_free(tgd_report *report);
@@ -211,6 +228,7 @@ typedef enum tgd_severity { TGD_ERROR = 0, TGD_WARNING, TGD_NOTE } tgd_severity;
 const char *tgd_finding_slug(tgd_finding_kind kind);
 const char *tgd_finding_statement(tgd_finding_kind kind);
 const char *tgd_reason_slug(tgd_reason reason); /* NULL for TGD_REASON_NONE */
+const char *tgd_reason_statement(tgd_reason reason); /* the same */
 const char *tgd_severity_slug(tgd_severity severity);
 const char *tgd_saved_state_slug(tgd_saved_state state);
 const char *tgd_node_kind_slug(tgd_node_kind kind);
@@ -229,6 +247,19 @@ typedef struct tgd_finding_info {
 /* Findings come most important first: errors in the order backward meets them, then warnings, then notes. */
 size_t tgd_report_n_findings(const tgd_report *report);
 void tgd_report_finding(const tgd_report *report, size_t i, tgd_finding_info *out);
+
+/* A place in the user's source, from a recorder. */
+typedef struct tgd_source_info {
+    const char *file, *function;       /* "" if unknown */
+    const char *module, *module_class; /* path and class of the nn.Module whose forward ran; "" if none */
+    int line;                          /* 0 if unknown */
+} tgd_source_info;
+/* Where to change something: 1, or 0 where nothing is known. */
+int tgd_report_finding_where(const tgd_report *report, size_t i, tgd_source_info *out);
+/* The outermost op that ran there, in ATen's name without namespace; NULL where nothing is known. */
+const char *tgd_report_finding_op(const tgd_report *report, size_t i);
+/* Where the forward made a node: 1, or 0 where nothing is known. */
+int tgd_report_node_where(const tgd_report *report, tgd_node node, tgd_source_info *out);
 
 /* The finding in words, and what to do about it. Written like snprintf: the result is the length needed, and
    buffer (which may be NULL with size 0) gets as much of it as fits, always with a final NUL. */

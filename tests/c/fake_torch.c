@@ -305,6 +305,11 @@ void tgd_torch_tensor_read(const tgd_torch_tensor *tensor, tgd_torch_tensor_info
     read_tensor(tensor, out);
 }
 
+uint64_t tgd_torch_identity(const tgd_torch_tensor *tensor)
+{
+    return tensor->identity;
+}
+
 tgd_status tgd_torch_tensor_node(const tgd_torch_tensor *tensor, const tgd_torch_node **node, uint32_t *output_nr,
                                  tgd_error *err)
 {

@@ -24,6 +24,7 @@ struct tgd_torch_tensor {
     int is_parameter;             /* what the Python hook says: 1, 0, -1 */
     const tgd_torch_node *regenerated; /* a stale view: grad_fn is not set, and backward() would start here */
     tgd_status node_status;            /* what tgd_torch_tensor_node() answers */
+    uint64_t identity;                 /* for a recorder; 0 = never met */
 };
 
 typedef struct fake_saved {

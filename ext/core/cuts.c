@@ -1,0 +1,292 @@
+/*
+ * Why a root or a parameter is cut off: the record of ops is followed forward from the parameter, by identity. An
+ * output with a grad_fn carries the gradient on; one without is where it ends, and what is computed from there still
+ * carries the value. The earliest cut on the way to a root is the answer; where no way leads to one, the value left
+ * torch or its result was dropped, and the earliest dead end is.
+ */
+#include "evidence.h"
+
+#include <string.h>
+
+enum {
+    FLOWS = TGD_NONE - 1, /* the gradient reaches this far */
+    MOST_STEPS = 1 << 28  /* of all searches together, so that a report on huge records stays quick */
+};
+
+/* Of a search: identity -> FLOWS, or the op that cut the way here. */
+typedef struct search {
+    tgd_evidence *evidence;
+    tgd_address_map reached;
+    uint32_t dead_end;  /* op that took the value out of the graph and gave nothing back, or TGD_NONE */
+    uint32_t first_cut; /* op whose output lost the gradient, or TGD_NONE */
+    uint32_t last_flow; /* last op that carried the gradient, or TGD_NONE */
+    uint64_t steps;
+} search;
+
+static bool any_of(const char *name, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        if (strcmp(name, *names) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ops that use a tensor for its sizes or type alone: no value flows, so nothing is cut. */
+static bool only_looks(const char *name)
+{
+    static const char *const names[] = {"is_nonzero", "size", "stride", "numel", "result_type", "can_cast",
+                                        "promote_types", "is_same_size", "_has_compatible_shallow_copy_type", "resize_",
+                                        "set_", "_local_scalar_dense_like", NULL};
+    size_t n = strlen(name);
+    return strncmp(name, "new_", 4) == 0 || (n > 5 && strcmp(name + n - 5, "_like") == 0) || any_of(name, names);
+}
+
+static bool means_nothing(const tgd_op_row *op)
+{
+    return (op->flags & TGD_OP_THREW) || (op->place.via & (TGD_VIA_DDP_INIT | TGD_VIA_COMPILE | TGD_VIA_OPTIMIZER)) ||
+           only_looks(tgd_bare_name(op->name));
+}
+
+/* What arrives at an op: FLOWS if the gradient does, else the earliest cut, else TGD_NONE. */
+static uint32_t arriving(const search *s, const tgd_op_row *op)
+{
+    const tgd_identity *ids = s->evidence->record->ids + op->first_id;
+    uint32_t best = TGD_NONE;
+    for (uint32_t i = 0; i < op->n_in; i++) {
+        uint32_t here = tgd_address_map_find(&s->reached, ids[i]);
+        if (here == FLOWS) {
+            return FLOWS;
+        }
+        best = here < best ? here : best;
+    }
+    return best;
+}
+
+static tgd_status reach(search *s, tgd_identity id, uint32_t how)
+{
+    uint32_t *known = id == 0 ? NULL : tgd_address_map_at(&s->reached, id);
+    if (id != 0 && known == NULL) {
+        return tgd_fail_memory(s->evidence->err);
+    }
+    if (known != NULL && (*known == TGD_NONE || how == FLOWS)) {
+        *known = how;
+    }
+    return TGD_OK;
+}
+
+/* An op that writes to a leaf in place gives the leaf back: nothing was computed from it. */
+static bool gives_back(const tgd_op_row *op, const tgd_identity *ids, tgd_identity output)
+{
+    for (uint32_t i = 0; i < op->n_in; i++) {
+        if (ids[i] == output) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tgd_status follow_op(search *s, uint32_t i)
+{
+    const tgd_op_row *op = &s->evidence->record->ops[i];
+    uint32_t from = means_nothing(op) ? TGD_NONE : arriving(s, op);
+    if (from == TGD_NONE) {
+        return TGD_OK;
+    }
+    const tgd_identity *inputs = s->evidence->record->ids + op->first_id, *outputs = inputs + op->n_in;
+    bool flows = from == FLOWS;
+    tgd_status status = TGD_OK;
+    if (op->n_out == 0 && flows && s->dead_end == TGD_NONE) {
+        s->dead_end = i;
+    }
+    for (uint32_t k = 0; k < op->n_out && status == TGD_OK; k++) {
+        if (gives_back(op, inputs, outputs[k])) {
+            continue;
+        }
+        bool carries = (outputs[k] & TGD_IDENTITY_NODE) != 0;
+        if (flows && !carries && s->first_cut == TGD_NONE) {
+            s->first_cut = i;
+        }
+        if (flows && carries) {
+            s->last_flow = i;
+        }
+        status = reach(s, outputs[k], flows && carries ? FLOWS : flows ? i : from);
+    }
+    return status;
+}
+
+/* Follows one identity, or everything that carries grad where id is 0, until the time given. */
+static tgd_status follow(search *s, tgd_identity id)
+{
+    const tgd_record *record = s->evidence->record;
+    tgd_address_map_clear(&s->reached);
+    s->dead_end = s->first_cut = s->last_flow = TGD_NONE;
+    tgd_status status = reach(s, id, FLOWS);
+    for (uint32_t i = 0; i < record->n_ops && status == TGD_OK && s->steps < MOST_STEPS; i++) {
+        s->steps += record->ops[i].n_in;
+        if (id == 0 && (record->ops[i].flags & TGD_OP_CUT)) {
+            /* no parameter is asked for: any op that loses a gradient is where one ends */
+            const tgd_identity *ids = record->ids + record->ops[i].first_id;
+            for (uint32_t k = 0; k < record->ops[i].n_in && status == TGD_OK; k++) {
+                if (tgd_address_map_find(&s->reached, ids[k]) == TGD_NONE) {
+                    status = reach(s, ids[k], FLOWS);
+                }
+            }
+        }
+        if (status == TGD_OK) {
+            status = follow_op(s, i);
+        }
+    }
+    return status;
+}
+
+static tgd_identity identity_of_root(const tgd_graph *graph, uint32_t r)
+{
+    const tgd_root_row *root = &graph->roots[r];
+    if (root->node == TGD_NONE || graph->nodes[root->node].leaf != TGD_NONE) {
+        return root->identity;
+    }
+    const tgd_node_row *node = &graph->nodes[root->node];
+    return tgd_identity_of_output(node->thread_id, node->sequence_nr, root->output_nr);
+}
+
+/* The cut on the way to a root or to a node of its graph, or TGD_NONE. */
+static uint32_t cut_before_roots(const search *s)
+{
+    const tgd_graph *graph = &s->evidence->report->graph;
+    uint32_t best = TGD_NONE;
+    for (uint32_t r = 0; r < graph->n_roots; r++) {
+        uint32_t here = tgd_address_map_find(&s->reached, identity_of_root(graph, r));
+        if (here != FLOWS && here < best) {
+            best = here;
+        }
+    }
+    return best;
+}
+
+static bool leaves_torch(const tgd_op_row *op)
+{
+    static const char *const names[] = {"item", "_local_scalar_dense", "is_nonzero", "resolve_conj", "resolve_neg",
+                                        "numpy_T", "to_dlpack", "equal", NULL};
+    return op->n_out == 0 || any_of(tgd_bare_name(op->name), names);
+}
+
+static tgd_reason reason_of(const tgd_op_row *op)
+{
+    static const char *const casts[] = {"to", "_to_copy", "type", "type_as", "int", "long", NULL};
+    static const char *const detaches[] = {"detach", "detach_", "detach_copy", "alias", "data", "variable_data", NULL};
+    const char *name = tgd_bare_name(op->name);
+    if (!(op->flags & TGD_OP_GRAD_MODE) || (op->flags & TGD_OP_INFERENCE)) {
+        return op->place.via & TGD_VIA_CHECKPOINT ? TGD_REASON_REENTRANT_CHECKPOINT : TGD_REASON_GRAD_MODE_DISABLED;
+    }
+    if (op->place.via & TGD_VIA_PARAMETER) {
+        return TGD_REASON_REWRAPPED;
+    }
+    if (any_of(name, detaches)) {
+        return TGD_REASON_DETACHED;
+    }
+    if (leaves_torch(op)) {
+        return TGD_REASON_LEFT_TORCH;
+    }
+    if (any_of(name, casts) && (op->flags & TGD_OP_INTEGER_OUT)) {
+        return TGD_REASON_INTEGER_OUTPUT;
+    }
+    return TGD_REASON_NOT_DIFFERENTIABLE_OP;
+}
+
+static tgd_status explain(tgd_evidence *evidence, tgd_finding_row *row, uint32_t cut)
+{
+    const tgd_op_row *op = &evidence->record->ops[cut];
+    row->reason = (uint8_t)reason_of(op);
+    row->culprit = true;
+    bool by_mode = row->reason == TGD_REASON_GRAD_MODE_DISABLED || row->reason == TGD_REASON_REENTRANT_CHECKPOINT;
+    if (by_mode && op->mode.code != TGD_NONE) {
+        row->op = NULL;
+        return tgd_evidence_source(evidence, &op->mode, &row->where);
+    }
+    row->op = tgd_bare_name(op->name);
+    return tgd_evidence_source(evidence, &op->place, &row->where);
+}
+
+/* The value went somewhere, but not to a root. */
+static tgd_status explain_lost(search *s, tgd_finding_row *row)
+{
+    uint32_t cut = s->dead_end != TGD_NONE ? s->dead_end : s->first_cut;
+    if (cut != TGD_NONE) {
+        return explain(s->evidence, row, cut);
+    }
+    if (s->last_flow != TGD_NONE) {
+        const tgd_op_row *op = &s->evidence->record->ops[s->last_flow];
+        row->reason = TGD_REASON_OUTPUT_DROPPED;
+        row->op = tgd_bare_name(op->name);
+        row->culprit = true;
+        return tgd_evidence_source(s->evidence, &op->place, &row->where);
+    }
+    if (s->evidence->record->dropped == 0) {
+        row->reason = TGD_REASON_NEVER_USED;
+    }
+    return TGD_OK;
+}
+
+static tgd_status explain_parameter(search *s, tgd_finding_row *row, uint32_t *root_cut)
+{
+    tgd_identity id = s->evidence->report->parameters[row->parameter].identity;
+    if (id == 0) { /* no op of the record took it */
+        row->reason = s->evidence->record->dropped == 0 ? TGD_REASON_NEVER_USED : TGD_REASON_NONE;
+        return TGD_OK;
+    }
+    tgd_status status = follow(s, id);
+    if (status != TGD_OK) {
+        return status;
+    }
+    uint32_t cut = cut_before_roots(s);
+    if (cut != TGD_NONE) {
+        *root_cut = cut < *root_cut ? cut : *root_cut;
+        return explain(s->evidence, row, cut);
+    }
+    return explain_lost(s, row);
+}
+
+/* A root without grad_fn: as its parameters say, else the first op on the way to it that lost a gradient. */
+static tgd_status explain_root(search *s, tgd_finding_row *row, uint32_t root_cut)
+{
+    if (root_cut == TGD_NONE) {
+        tgd_status status = follow(s, 0);
+        if (status != TGD_OK) {
+            return status;
+        }
+        root_cut = cut_before_roots(s);
+        if (root_cut == TGD_NONE) {
+            root_cut = s->dead_end;
+        }
+    }
+    return root_cut == TGD_NONE ? TGD_OK : explain(s->evidence, row, root_cut);
+}
+
+static bool wants_reason(const tgd_finding_row *row)
+{
+    return row->kind == TGD_UNREACHED_PARAMETER &&
+           (row->detail == TGD_DETAIL_NOT_IN_GRAPH || row->detail == TGD_DETAIL_ROOT_IS_LEAF);
+}
+
+tgd_status tgd_find_cuts(tgd_evidence *evidence)
+{
+    tgd_report *report = evidence->report;
+    search s = {.evidence = evidence};
+    uint32_t root_cut = TGD_NONE;
+    tgd_status status = TGD_OK;
+    for (uint32_t i = 0; i < report->n_findings && status == TGD_OK; i++) {
+        if (wants_reason(&report->findings[i])) {
+            status = explain_parameter(&s, &report->findings[i], &root_cut);
+        }
+    }
+    for (uint32_t i = 0; i < report->n_findings && status == TGD_OK; i++) {
+        tgd_finding_row *row = &report->findings[i];
+        if (row->kind == TGD_NO_GRAD_FN && row->reason != TGD_REASON_REQUIRES_GRAD_OFF) {
+            status = explain_root(&s, row, root_cut);
+        }
+    }
+    tgd_address_map_clear(&s.reached);
+    return status;
+}

@@ -1,0 +1,270 @@
+#include "evidence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BELOW = 1024 }; /* nodes looked at for one finding */
+
+static int compare(const void *left, const void *right)
+{
+    const tgd_sorted *x = left, *y = right;
+    if (x->a != y->a) {
+        return x->a < y->a ? -1 : 1;
+    }
+    if (x->b != y->b) {
+        return x->b < y->b ? -1 : 1;
+    }
+    if (x->c != y->c) {
+        return x->c < y->c ? -1 : 1;
+    }
+    return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static tgd_sorted *room(uint32_t n)
+{
+    return malloc(((size_t)n + 1) * sizeof(tgd_sorted));
+}
+
+static void sort(tgd_sorted *rows, uint32_t n)
+{
+    if (n > 1) {
+        qsort(rows, n, sizeof *rows, compare);
+    }
+}
+
+tgd_status tgd_evidence_open(tgd_evidence *evidence, tgd_report *report, tgd_error *err)
+{
+    const tgd_record *record = report->record;
+    *evidence = (tgd_evidence){.report = report, .record = record, .err = err};
+    evidence->ops = room(record->n_ops);
+    evidence->by_counter = room(record->n_writes);
+    evidence->by_storage = room(record->n_writes);
+    evidence->taken = room(record->n_taken);
+    if (evidence->ops == NULL || evidence->by_counter == NULL || evidence->by_storage == NULL ||
+        evidence->taken == NULL) {
+        return tgd_fail_memory(err);
+    }
+    for (uint32_t i = 0; i < record->n_ops; i++) {
+        const tgd_op_row *op = &record->ops[i];
+        evidence->ops[i] = (tgd_sorted){op->thread, op->sequence_nr, op->time, i};
+    }
+    for (uint32_t i = 0; i < record->n_writes; i++) {
+        const tgd_write_row *write = &record->writes[i];
+        evidence->by_counter[i] = (tgd_sorted){write->version_counter, write->version, write->time, i};
+        evidence->by_storage[i] = (tgd_sorted){write->storage, write->time, write->argument, i};
+    }
+    for (uint32_t i = 0; i < record->n_taken; i++) {
+        const tgd_taken_row *taken = &record->taken[i];
+        evidence->taken[i] = (tgd_sorted){taken->thread, taken->sequence_nr, taken->run, i};
+    }
+    sort(evidence->ops, record->n_ops);
+    sort(evidence->by_counter, record->n_writes);
+    sort(evidence->by_storage, record->n_writes);
+    sort(evidence->taken, record->n_taken);
+    return TGD_OK;
+}
+
+void tgd_evidence_close(tgd_evidence *evidence)
+{
+    free(evidence->ops);
+    free(evidence->by_counter);
+    free(evidence->by_storage);
+    free(evidence->taken);
+    tgd_address_map_clear(&evidence->places);
+}
+
+uint32_t tgd_sorted_from(const tgd_sorted *rows, uint32_t n, uint64_t a, uint64_t b)
+{
+    uint32_t low = 0, high = n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (rows[middle].a < a || (rows[middle].a == a && rows[middle].b < b)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+const tgd_op_row *tgd_evidence_op(const tgd_evidence *evidence, tgd_node v)
+{
+    const tgd_node_row *node = &evidence->report->graph.nodes[v];
+    if (node->leaf != TGD_NONE || node->sequence_nr == UINT64_MAX) {
+        return NULL;
+    }
+    /* The last op of its thread that began before the thread's count passed the node's number. */
+    uint32_t i = tgd_sorted_from(evidence->ops, evidence->record->n_ops, node->thread_id, node->sequence_nr + 1);
+    if (i == 0 || evidence->ops[i - 1].a != node->thread_id) {
+        return NULL;
+    }
+    return &evidence->record->ops[evidence->ops[i - 1].row];
+}
+
+static char *copy(const char *s)
+{
+    size_t size = strlen(s) + 1;
+    char *made = malloc(size);
+    if (made != NULL) {
+        memcpy(made, s, size);
+    }
+    return made;
+}
+
+static tgd_status add_source(tgd_evidence *evidence, const tgd_source *source, uint32_t *out)
+{
+    tgd_report *report = evidence->report;
+    tgd_source_row *rows =
+        tgd_grow(report->sources, &report->source_capacity, (size_t)report->n_sources + 1, sizeof *rows);
+    if (rows == NULL) {
+        return tgd_fail_memory(evidence->err);
+    }
+    report->sources = rows;
+    tgd_source_row *row = &rows[report->n_sources];
+    *row = (tgd_source_row){
+        .file = copy(source->file),
+        .function = copy(source->function),
+        .module = copy(source->module),
+        .module_class = copy(source->module_class),
+        .line = source->line,
+    };
+    *out = report->n_sources++;
+    if (row->file == NULL || row->function == NULL || row->module == NULL || row->module_class == NULL) {
+        return tgd_fail_memory(evidence->err);
+    }
+    return TGD_OK;
+}
+
+tgd_status tgd_evidence_source(tgd_evidence *evidence, const tgd_place *place, uint32_t *out)
+{
+    *out = TGD_NONE;
+    if (place->code == TGD_NONE || evidence->report->resolve == NULL) {
+        return TGD_OK;
+    }
+    /* 20 bits of code, 24 of place in it, 20 of module: enough for what the tables hold */
+    uint64_t key = ((uint64_t)place->code << 44 | ((uint64_t)(uint32_t)place->lasti & 0xFFFFFF) << 20 |
+                    (place->module & 0xFFFFF)) ^
+                   (place->via & TGD_FIRST_LINE ? UINT64_C(1) << 43 : 0);
+    uint32_t *known = tgd_address_map_at(&evidence->places, key + 1);
+    if (known == NULL) {
+        return tgd_fail_memory(evidence->err);
+    }
+    if (*known == TGD_NONE) {
+        tgd_source source = {.file = "", .function = "", .module = "", .module_class = ""};
+        if (!evidence->report->resolve(place, &source)) {
+            return TGD_OK;
+        }
+        uint32_t added = TGD_NONE;
+        tgd_status status = add_source(evidence, &source, &added);
+        if (status != TGD_OK) {
+            return status;
+        }
+        *known = added;
+    }
+    *out = *known;
+    return TGD_OK;
+}
+
+const char *tgd_bare_name(const char *name)
+{
+    const char *colon = strrchr(name, ':');
+    return colon == NULL ? name : colon + 1;
+}
+
+/* Where the forward made each node, and with what op. */
+static tgd_status locate_nodes(tgd_evidence *evidence)
+{
+    tgd_report *report = evidence->report;
+    size_t n = (size_t)report->graph.n_nodes + 1;
+    report->node_where = malloc(n * sizeof *report->node_where);
+    report->node_op = calloc(n, sizeof *report->node_op);
+    if (report->node_where == NULL || report->node_op == NULL) {
+        return tgd_fail_memory(evidence->err);
+    }
+    tgd_status status = TGD_OK;
+    for (tgd_node v = 0; v < report->graph.n_nodes; v++) {
+        report->node_where[v] = TGD_NONE;
+    }
+    for (tgd_node v = 0; v < report->graph.n_nodes && status == TGD_OK; v++) {
+        const tgd_op_row *op = tgd_evidence_op(evidence, v);
+        if (op != NULL) {
+            report->node_op[v] = tgd_bare_name(op->name);
+            status = tgd_evidence_source(evidence, &op->place, &report->node_where[v]);
+        }
+    }
+    return status;
+}
+
+static tgd_status locate_refusal(tgd_evidence *evidence)
+{
+    tgd_report *report = evidence->report;
+    tgd_status status = TGD_OK;
+    for (uint32_t i = 0; i < report->n_findings && status == TGD_OK; i++) {
+        tgd_finding_row *row = &report->findings[i];
+        if (row->detail == TGD_DETAIL_REFUSED_WRITE) {
+            status = tgd_evidence_source(evidence, &report->refusal.write->place, &row->where);
+        } else if (row->detail == TGD_DETAIL_REFUSED_ROOT) {
+            status = tgd_evidence_source(evidence, &report->refusal.place, &row->where);
+        }
+    }
+    return status;
+}
+
+/* The compiled region whose second derivative node v stands for: the first one on the way down from it. */
+static tgd_node region_below(const tgd_graph *graph, tgd_node v)
+{
+    tgd_node queue[MOST_BELOW];
+    size_t n = 0;
+    queue[n++] = v;
+    for (size_t i = 0; i < n; i++) {
+        const tgd_node_row *row = &graph->nodes[queue[i]];
+        if (tgd_graph_type(graph, queue[i])->python_flags & TGD_PY_COMPILED) {
+            return queue[i];
+        }
+        for (uint32_t e = row->first_edge; e < row->first_edge + row->n_edges && n < MOST_BELOW; e++) {
+            if (graph->edges[e].to != TGD_NONE) {
+                queue[n++] = graph->edges[e].to;
+            }
+        }
+    }
+    return v;
+}
+
+/* Where no culprit is known, the line to look at is the one that made the node. */
+static void fall_back(tgd_report *report)
+{
+    for (uint32_t i = 0; i < report->n_findings; i++) {
+        tgd_finding_row *row = &report->findings[i];
+        if (row->where == TGD_NONE && row->node != TGD_NONE && row->kind != TGD_UNREACHED_PARAMETER) {
+            tgd_node v = row->detail == TGD_DETAIL_COMPILED_TWICE ? region_below(&report->graph, row->node) : row->node;
+            row->where = report->node_where[v];
+            row->op = row->where == TGD_NONE ? NULL : report->node_op[v];
+        }
+    }
+}
+
+tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
+{
+    if (report->record == NULL) {
+        return TGD_OK;
+    }
+    tgd_evidence evidence;
+    tgd_status status = tgd_evidence_open(&evidence, report, err);
+    if (status == TGD_OK) {
+        status = locate_nodes(&evidence);
+    }
+    if (status == TGD_OK) {
+        status = tgd_find_culprits(&evidence);
+    }
+    if (status == TGD_OK) {
+        status = tgd_find_cuts(&evidence);
+    }
+    if (status == TGD_OK) {
+        status = locate_refusal(&evidence);
+    }
+    if (status == TGD_OK) {
+        fall_back(report);
+    }
+    tgd_evidence_close(&evidence);
+    return status;
+}

@@ -1,0 +1,49 @@
+/*
+ * Watching ops and backwards as they happen, without changing them: at::RecordFunction callbacks that append rows to
+ * per-thread buffers. Callbacks never throw, never wait for the GIL except the first time a code object or module is
+ * met, and skip what this library runs itself. One recorder state for the process: start and stop nest.
+ */
+#ifndef TGD_OBSERVE_H
+#define TGD_OBSERVE_H
+
+#include "record.h"
+#include "shim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called on the thread of an op that PyTorch refused because it wants to write to this tensor (it threw): the tensor is
+   alive for the call. The row is what will stand in the record. May take the GIL. */
+typedef void (*tgd_refused_hook)(void *context, const tgd_torch_tensor *tensor, const tgd_write_row *row);
+
+typedef struct tgd_observer {
+    tgd_frame_reader frames;
+    tgd_refused_hook refused; /* or NULL */
+    void *context;
+} tgd_observer;
+
+/* Begin full recording (ops with inputs and outputs, writes, runs). Borrowed for ever. Nested calls count. */
+tgd_status tgd_observe_start(const tgd_observer *observer, tgd_error *err);
+void tgd_observe_stop(void);
+
+/* A copy of everything since `since` (0: everything held), all threads merged by time. Any thread. */
+tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_error *err);
+
+/* The count that times rows: what is recorded later has a higher one. */
+uint64_t tgd_observe_now(void);
+
+/* From the patched setters, on the thread that calls them, after the real one ran. */
+void tgd_observe_grad_mode(int enabled);
+
+/* The same: a storage (its StorageImpl's address) is about to get another size. */
+void tgd_observe_resize(uint64_t storage);
+
+/* From the patched engine, on the thread that calls backward, before it runs; and after it ended. */
+void tgd_observe_run(int keep_graph, int create_graph);
+void tgd_observe_run_ended(int failed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
