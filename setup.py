@@ -243,7 +243,7 @@ class BuildCore(build_ext):
             ("core", ".c"): [*c, *direct, include, shim, core, *c_user],
             ("graphviz", ".c"): [*c, *direct, include, shim, core, f"-I{ROOT / 'graphviz'}", *graphviz, *c_user],
             ("shim", ".cpp"): [*cxx, *direct, "-fvisibility-inlines-hidden", include, shim, core, *cxx_user],
-            ("python", ".c"): [*c, include, shim, f"-I{ROOT / 'ext/python'}", *python, *c_user],
+            ("python", ".c"): [*c, include, shim, core, f"-I{ROOT / 'ext/python'}", *python, *c_user],
             ("python", ".cpp"): [*cxx, include, shim, core, *python, *cxx_user],
         }
 

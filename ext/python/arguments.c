@@ -252,7 +252,7 @@ int tgd_py_arguments_read(tgd_py_arguments *out, PyObject *root, PyObject *param
                           PyObject *inputs, int create_graph)
 {
     *out = (tgd_py_arguments){.kept = PyList_New(0), .names = PySet_New(NULL)};
-    if (out->kept == NULL || out->names == NULL || read_roots(out, root) < 0 ||
+    if (out->kept == NULL || out->names == NULL || (root != NULL && read_roots(out, root) < 0) ||
         (params != Py_None && tgd_py_parameters_read(out, params) < 0) ||
         (inputs != Py_None && read_inputs(out, inputs) < 0)) {
         return -1;

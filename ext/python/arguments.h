@@ -17,7 +17,8 @@ typedef struct tgd_py_arguments {
 } tgd_py_arguments;
 
 /**
- * GIL held; runs Python code of the user's (iterators, named_parameters). params and inputs may be None.
+ * GIL held; runs Python code of the user's (iterators, named_parameters). root may be NULL: then the request has no
+ * roots yet. params and inputs may be None.
  * @param[out] out  release with tgd_py_arguments_clear(), also on failure
  * @return 0, or -1 with an exception that names the argument, what came and what is wanted
  */

@@ -206,7 +206,7 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     int failed = read_targets(state, &to, path) < 0 || open_printer(&out, file, quiet) < 0 ||
                  tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) < 0;
     if (!failed) {
-        report = tgd_py_report_new(state, &arguments);
+        report = tgd_py_report_new(state, &arguments.request);
     }
     tgd_py_arguments_clear(&arguments);
     failed = report == NULL;

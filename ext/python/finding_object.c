@@ -1,5 +1,6 @@
 #include "document.h"
 #include "row.h"
+#include "source_location_object.h"
 
 static tgd_finding_info info_of(PyObject *object)
 {
@@ -97,12 +98,26 @@ static PyObject *finding_reason(PyObject *object, void *closure)
     return tgd_py_str(slug);
 }
 
-/* What only a recorder knows. */
-static PyObject *finding_unknown(PyObject *object, void *closure)
+static PyObject *finding_op(PyObject *object, void *closure)
 {
-    (void)object;
     (void)closure;
-    Py_RETURN_NONE;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    const char *op = tgd_report_finding_op(self->snapshot->report, self->node);
+    if (op == NULL) {
+        Py_RETURN_NONE;
+    }
+    return tgd_py_str(op);
+}
+
+static PyObject *finding_where(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    tgd_source_info source;
+    if (!tgd_report_finding_where(self->snapshot->report, self->node, &source)) {
+        Py_RETURN_NONE;
+    }
+    return tgd_py_source_location_new(tgd_py_state_of(object), &source);
 }
 
 static PyObject *finding_repr(PyObject *object)
@@ -144,8 +159,8 @@ static PyGetSetDef finding_getset[] = {
     {"saved_index", finding_saved_index, NULL, "Its place in a list of saved tensors, or None.", NULL},
     {"parameter", finding_parameter, NULL, "The parameter's name, or None.", NULL},
     {"reason", finding_reason, NULL, "Why a gradient is missing, as a slug, or None.", NULL},
-    {"op", finding_unknown, NULL, "The op that ran at where; None where no recorder was on.", NULL},
-    {"where", finding_unknown, NULL, "The source line to change; None where no recorder was on.", NULL},
+    {"op", finding_op, NULL, "The op that ran at where; None where no recorder was on.", NULL},
+    {"where", finding_where, NULL, "The source line to change; None where no recorder was on.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,5 +1,6 @@
 #include "document.h"
 #include "dump.h"
+#include "frames.h"
 #include "python_shim.h"
 #include "raise.h"
 #include "report_object.h"
@@ -18,7 +19,7 @@ static PyObject *inspect_with(PyObject *module, PyObject *args, PyObject *keywor
     tgd_py_arguments arguments;
     PyObject *report = NULL;
     if (tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) == 0) {
-        report = tgd_py_report_new(PyModule_GetState(module), &arguments);
+        report = tgd_py_report_new(PyModule_GetState(module), &arguments.request);
     }
     tgd_py_arguments_clear(&arguments);
     return report;
@@ -100,6 +101,8 @@ static int add_types(PyObject *module, tgd_py_state *state)
         {&state->saved_tensor_type, &tgd_py_saved_tensor_spec},
         {&state->input_metadata_type, &tgd_py_input_metadata_spec},
         {&state->finding_type, &tgd_py_finding_spec},
+        {&state->source_location_type, &tgd_py_source_location_spec},
+        {&state->record_type, &tgd_py_record_spec},
     };
     for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
         *types[k].type = (PyTypeObject *)PyType_FromModuleAndSpec(module, types[k].spec, NULL);
@@ -142,7 +145,7 @@ static int module_exec(PyObject *module)
 {
     tgd_py_state *state = PyModule_GetState(module);
     state->torch = PyImport_ImportModule("torch");
-    if (state->torch == NULL || self_test() < 0) {
+    if (state->torch == NULL || self_test() < 0 || tgd_py_frames_init(module) < 0) {
         return -1;
     }
     tgd_torch_set_python(tgd_torch_python_hooks());
@@ -171,6 +174,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->saved_tensor_type);
     Py_VISIT(state->input_metadata_type);
     Py_VISIT(state->finding_type);
+    Py_VISIT(state->source_location_type);
+    Py_VISIT(state->record_type);
     return 0;
 }
 
@@ -190,6 +195,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->saved_tensor_type);
     Py_CLEAR(state->input_metadata_type);
     Py_CLEAR(state->finding_type);
+    Py_CLEAR(state->source_location_type);
+    Py_CLEAR(state->record_type);
     return 0;
 }
 

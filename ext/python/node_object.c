@@ -1,5 +1,6 @@
 #include "document.h"
 #include "row.h"
+#include "source_location_object.h"
 
 static tgd_node_info info_of(PyObject *object)
 {
@@ -112,7 +113,31 @@ static PyObject *node_next(PyObject *object, void *closure)
     return rows(object, tgd_py_state_of(object)->edge_type, info_of(object).n_edges);
 }
 
-/* What only a recorder knows. */
+static PyObject *node_where(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    tgd_source_info source;
+    if (!tgd_report_node_where(self->snapshot->report, (tgd_node)self->node, &source)) {
+        Py_RETURN_NONE;
+    }
+    return tgd_py_source_location_new(tgd_py_state_of(object), &source);
+}
+
+/* The outermost module has an empty path and a class; where no module ran there is no class. */
+static PyObject *node_module(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    tgd_source_info source;
+    if (!tgd_report_node_where(self->snapshot->report, (tgd_node)self->node, &source) ||
+        source.module_class[0] == '\0') {
+        Py_RETURN_NONE;
+    }
+    return tgd_py_name(source.module);
+}
+
+/* What is not measured yet. */
 static PyObject *node_unknown(PyObject *object, void *closure)
 {
     (void)object;
@@ -150,8 +175,8 @@ static PyGetSetDef node_getset[] = {
     {"inputs", node_inputs, NULL, "Metadata of each gradient it receives.", NULL},
     {"saved", node_saved, NULL, "The tensors it keeps for backward.", NULL},
     {"next", node_next, NULL, "Its edges, in the order of grad_fn.next_functions.", NULL},
-    {"module", node_unknown, NULL, "Path of the module that made it; None where no recorder was on.", NULL},
-    {"where", node_unknown, NULL, "The forward's source line; None where no recorder was on.", NULL},
+    {"module", node_module, NULL, "Path of the module that made it; None where no recorder was on.", NULL},
+    {"where", node_where, NULL, "The forward's source line; None where no recorder was on.", NULL},
     {"time", node_unknown, NULL, "Seconds it took in backward; None where no recorder was on.", NULL},
     {"gradient", node_unknown, NULL, "What is known of its gradient's values; None where no recorder was on.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

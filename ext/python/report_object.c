@@ -1,8 +1,11 @@
 #include "report_object.h"
 
 #include "document.h"
+#include "frames.h"
+#include "observe.h"
 #include "paths.h"
 #include "raise.h"
+#include "recorder_object.h"
 
 typedef struct report {
     PyObject_HEAD
@@ -16,17 +19,9 @@ const tgd_py_snapshot *tgd_py_report_snapshot(PyObject *object)
     return ((report *)object)->snapshot;
 }
 
-PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_py_arguments *arguments)
+/* Takes the report over, also on failure. */
+static PyObject *wrap(const tgd_py_state *state, tgd_report *captured)
 {
-    tgd_report *captured = NULL;
-    tgd_error err = {.status = TGD_OK};
-    tgd_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = tgd_report_capture(&captured, &arguments->request, &err);
-    Py_END_ALLOW_THREADS
-    if (status != TGD_OK) {
-        return tgd_py_raise(state, status, &err, NULL);
-    }
     tgd_py_snapshot *snapshot = tgd_py_snapshot_new(captured);
     if (snapshot == NULL) {
         return NULL;
@@ -43,6 +38,40 @@ PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_py_arguments *a
     self->findings = NULL;
     PyObject_GC_Track((PyObject *)self);
     return (PyObject *)self;
+}
+
+PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request)
+{
+    tgd_request complete = *request;
+    tgd_record *record = NULL;
+    tgd_report *captured = NULL;
+    tgd_error err = {.status = TGD_OK};
+    tgd_status status = TGD_OK;
+    bool recording = tgd_py_recording();
+    Py_BEGIN_ALLOW_THREADS
+    if (recording) {
+        status = tgd_observe_take(&record, 0, &err);
+    }
+    if (status == TGD_OK) {
+        complete.record = record;
+        complete.resolve = tgd_py_resolve_place;
+        status = tgd_report_capture(&captured, &complete, &err);
+    }
+    tgd_record_free(record);
+    Py_END_ALLOW_THREADS
+    return status == TGD_OK ? wrap(state, captured) : tgd_py_raise(state, status, &err, NULL);
+}
+
+PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *object, const tgd_request *request)
+{
+    const tgd_report *before = ((report *)object)->snapshot->report;
+    tgd_report *judged = NULL;
+    tgd_error err = {.status = TGD_OK};
+    tgd_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = tgd_report_rejudge(&judged, before, request, &err);
+    Py_END_ALLOW_THREADS
+    return status == TGD_OK ? wrap(state, judged) : tgd_py_raise(state, status, &err, NULL);
 }
 
 static int report_clear(PyObject *object)

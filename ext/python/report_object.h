@@ -4,8 +4,12 @@
 #include "arguments.h"
 #include "row.h"
 
-/* Captures without the GIL; the arguments hold every object meanwhile. */
-PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_py_arguments *arguments);
+/* Captures without the GIL, with the evidence of the recorder that is on; the caller holds every object that the
+   request points to meanwhile. */
+PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request);
+
+/* The same graph judged with other parameters. */
+PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *report, const tgd_request *request);
 
 /* Borrowed; report is a Report. */
 const tgd_py_snapshot *tgd_py_report_snapshot(PyObject *report);

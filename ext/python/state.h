@@ -16,6 +16,8 @@ typedef struct tgd_py_state {
     PyTypeObject *saved_tensor_type;
     PyTypeObject *input_metadata_type;
     PyTypeObject *finding_type;
+    PyTypeObject *source_location_type;
+    PyTypeObject *record_type;
 } tgd_py_state;
 
 /* One per type, in the file that bears the type's name. */
@@ -27,6 +29,8 @@ extern PyType_Spec tgd_py_edge_spec;
 extern PyType_Spec tgd_py_saved_tensor_spec;
 extern PyType_Spec tgd_py_input_metadata_spec;
 extern PyType_Spec tgd_py_finding_spec;
+extern PyType_Spec tgd_py_source_location_spec;
+extern PyType_Spec tgd_py_record_spec;
 
 /* Made by us alone, never subclassed, never changed. */
 #define TGD_PY_TYPE_FLAGS                                                                                              \

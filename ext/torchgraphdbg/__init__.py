@@ -7,6 +7,11 @@
     report = torchgraphdbg.inspect(loss, params=model)     # the report alone; print(report) is the text
     torchgraphdbg.assert_healthy(loss, params=model)       # AssertionError where backward would fail
 
+    with torchgraphdbg.record(params=model) as rec:        # for a step or a few: then reports name lines
+        loss = criterion(model(x), y)
+        loss.backward()
+    print(rec.report())                                    # of the last backward, whether it raised or not
+
 A report names every node at which backward would raise and why: a saved tensor changed in place, a graph that an
 earlier backward freed, a root that is cut off, a parameter that is not reached. It is a snapshot: it holds no
 tensor alive, and making it runs no hook and changes nothing.
@@ -35,9 +40,11 @@ from ._core import (  # noqa: E402
     Node,
     Report,
     SavedTensor,
+    SourceLocation,
     assert_healthy,
     dump,
     inspect,
+    record,
 )
 
 __version__ = "0.1.0"
@@ -52,7 +59,9 @@ __all__ = [
     "Node",
     "Report",
     "SavedTensor",
+    "SourceLocation",
     "assert_healthy",
     "dump",
     "inspect",
+    "record",
 ]

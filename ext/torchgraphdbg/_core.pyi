@@ -1,6 +1,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, final, overload
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
 import torch
 from torch.autograd.graph import GradientEdge
@@ -167,10 +168,10 @@ class Node:
     def next(self) -> tuple[Edge, ...]:
         """Its edges, in the order of grad_fn.next_functions."""
     @property
-    def module(self) -> None:
-        """Path of the module that made it; None where no recorder was on."""
+    def module(self) -> str | None:
+        """Path of the module that made it, "" for the outermost; None outside any, or where no recorder was on."""
     @property
-    def where(self) -> None:
+    def where(self) -> SourceLocation | None:
         """The forward's source line; None where no recorder was on."""
     @property
     def time(self) -> None:
@@ -194,6 +195,16 @@ class Graph:
     @property
     def roots(self) -> tuple[Node | None, ...]:
         """The node of each root as given; None for a root without grad_fn."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class SourceLocation:
+    """A line of the program: file, line, function. str() is "net.py:31"."""
+
+    file: Final[str]
+    line: Final[int]
+    function: Final[str | None]
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -227,10 +238,10 @@ class Finding:
     def reason(self) -> str | None:
         """Why a gradient is missing, as a slug."""
     @property
-    def op(self) -> None:
+    def op(self) -> str | None:
         """The op that ran at where; None where no recorder was on."""
     @property
-    def where(self) -> None:
+    def where(self) -> SourceLocation | None:
         """The source line to change; None where no recorder was on."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -281,6 +292,23 @@ def assert_healthy(
     root: _Root, *, params: _Params | None = None, inputs: _Inputs | None = None, create_graph: bool = False
 ) -> None:
     """Raise AssertionError with the text report where inspect() finds an error or a warning."""
+
+@final
+class record:
+    """Record what runs inside a with block, for one step or a few, so that a report names lines."""
+
+    def __new__(cls, params: _Params | None = None) -> record: ...
+    def __enter__(self) -> record:
+        """Start recording."""
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> Literal[False]:
+        """Stop recording. An exception passes, with the finding that explains it as a note."""
+    def report(self, params: _Params | None = None) -> Report:
+        """The report on the newest attempt: a backward, or an in-place operation that PyTorch refused."""
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """One for each attempt, newest last; the last 16."""
 
 def built_for() -> str:
     """The torch that this extension was built for: its version, a space, its git hash."""

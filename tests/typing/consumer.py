@@ -88,3 +88,16 @@ def errors(loss: torch.Tensor) -> None:
     except torchgraphdbg.Error as error:
         assert_type(error, torchgraphdbg.Error)
         raise RuntimeError(torchgraphdbg.__version__) from error
+
+
+def recorded(model: torch.nn.Module, x: torch.Tensor) -> None:
+    with torchgraphdbg.record(params=model) as rec:
+        assert_type(rec, torchgraphdbg.record)
+        model(x).sum().backward()
+    assert_type(rec.report(), Report)
+    assert_type(rec.reports, tuple[Report, ...])
+    for finding in rec.report(params=model.named_parameters()).findings:
+        assert_type(finding.op, str | None)
+        if finding.where is not None:
+            assert_type(finding.where, torchgraphdbg.SourceLocation)
+            assert_type((finding.where.file, finding.where.line), tuple[str, int])

@@ -1,0 +1,204 @@
+#include "attempt.h"
+
+#include "arguments.h"
+#include "frames.h"
+#include "grad_state.h"
+#include "python_shim.h"
+#include "report_object.h"
+
+/* The arguments of run_backward() and _make_grads() by place or by name. Borrowed; NULL where it was not given. */
+static PyObject *argument(PyObject *args, PyObject *keywords, Py_ssize_t place, const char *name)
+{
+    if (place < PyTuple_GET_SIZE(args)) {
+        return PyTuple_GET_ITEM(args, place);
+    }
+    return keywords == NULL ? NULL : PyDict_GetItemString(keywords, name);
+}
+
+static int is_true(PyObject *flag)
+{
+    int is = flag == NULL ? 0 : PyObject_IsTrue(flag);
+    PyErr_Clear();
+    return is == 1;
+}
+
+/* ---- reports ---- */
+
+typedef struct attempt {
+    PyObject *roots;              /* Borrowed; NULL with `refused` */
+    PyObject *inputs;             /* Borrowed, or None */
+    int create_graph, captures;
+    const tgd_refusal *refusal;   /* or NULL */
+    const tgd_root *refused;      /* what an in-place op was refused on, or NULL */
+} attempt;
+
+/* A new report; NULL with an exception. */
+static PyObject *report_of(PyObject *recorder, const attempt *a)
+{
+    tgd_py_arguments arguments;
+    PyObject *report = NULL;
+    if (tgd_py_arguments_read(&arguments, a->roots, tgd_py_recorder_params(recorder), a->inputs, a->create_graph) ==
+        0) {
+        if (a->refused != NULL) {
+            arguments.request.roots = a->refused;
+            arguments.request.n_roots = 1;
+        }
+        arguments.request.captures = a->captures;
+        arguments.request.refusal = a->refusal;
+        report = tgd_py_report_new(tgd_py_state_of(recorder), &arguments.request);
+    }
+    tgd_py_arguments_clear(&arguments);
+    return report;
+}
+
+/* Gives every recorder that is on its report. A new list of those that got one, or NULL; leaves no exception. */
+static PyObject *report_to_all(const attempt *a)
+{
+    PyObject *recorders = tgd_py_recorders(), *told = recorders == NULL ? NULL : PyList_New(0);
+    Py_ssize_t n = recorders == NULL ? 0 : PyList_GET_SIZE(recorders);
+    for (Py_ssize_t i = 0; told != NULL && i < n; i++) {
+        PyObject *recorder = PyList_GET_ITEM(recorders, i), *report = report_of(recorder, a);
+        if (report == NULL || tgd_py_recorder_add(recorder, report) < 0 || PyList_Append(told, recorder) < 0) {
+            tgd_py_recorder_complain(recorder);
+        }
+        Py_XDECREF(report);
+    }
+    Py_XDECREF(recorders);
+    PyErr_Clear();
+    return told;
+}
+
+/* Takes the list over, which may be NULL. */
+static void all_failed(PyObject *told, PyObject *exception)
+{
+    for (Py_ssize_t i = 0; told != NULL && i < PyList_GET_SIZE(told); i++) {
+        tgd_py_recorder_failed(PyList_GET_ITEM(told, i), exception);
+    }
+    Py_XDECREF(told);
+}
+
+/* ---- backward ---- */
+
+/* Only tensors and edges, as backward wants them: what else there is it refuses itself, and says so better. */
+static bool are_starts(PyObject *sequence, bool edges)
+{
+    if (sequence == NULL || !PyTuple_Check(sequence)) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sequence); i++) {
+        PyObject *item = PyTuple_GET_ITEM(sequence, i);
+        const tgd_torch_tensor *tensor;
+        const tgd_torch_node *node;
+        if (tgd_torch_object(item, &tensor, &node) != TGD_OBJECT_TENSOR && !(edges && PyTuple_Check(item))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void *backward(PyObject *args, PyObject *keywords)
+{
+    PyObject *roots = argument(args, keywords, 0, "tensors"), *inputs = argument(args, keywords, 4, "inputs");
+    int keep_graph = is_true(argument(args, keywords, 2, "keep_graph"));
+    int create_graph = is_true(argument(args, keywords, 3, "create_graph"));
+    PyObject *told = NULL; /* stays NULL where nothing is observed at all */
+    tgd_place place;
+    tgd_py_frames()->here(&place);
+    if (place.via & TGD_VIA_COMPILE) {
+        return NULL;
+    }
+    bool some = inputs != NULL && PyTuple_Check(inputs) && PyTuple_GET_SIZE(inputs) > 0;
+    if (!tgd_torch_in_backward() && are_starts(roots, true) && PyTuple_GET_SIZE(roots) > 0 &&
+        (!some || are_starts(inputs, false))) {
+        const attempt a = {.roots = roots, .inputs = some ? inputs : Py_None, .create_graph = create_graph,
+                           .captures = !is_true(argument(args, keywords, 6, "accumulate_grad"))};
+        told = report_to_all(&a);
+    }
+    if (told == NULL && (told = PyList_New(0)) == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    tgd_observe_run(keep_graph, create_graph);
+    return told;
+}
+
+static void ended(void *token, PyObject *exception)
+{
+    if (token == NULL) {
+        return;
+    }
+    tgd_observe_run_ended(exception != NULL);
+    if (exception != NULL) {
+        all_failed(token, exception);
+    } else {
+        Py_XDECREF((PyObject *)token);
+    }
+}
+
+static void refused(PyObject *args, PyObject *keywords, PyObject *exception)
+{
+    PyObject *given = argument(args, keywords, 0, "outputs");
+    if (exception == NULL || !Py_IS_TYPE(exception, (PyTypeObject *)PyExc_RuntimeError) || tgd_torch_in_backward()) {
+        return;
+    }
+    PyObject *roots = given == NULL ? NULL : PySequence_Tuple(given), *text = PyObject_Str(exception);
+    const char *message = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    tgd_refusal refusal = {.message = message};
+    tgd_py_frames()->here(&refusal.place);
+    if (message != NULL && !(refusal.place.via & TGD_VIA_COMPILE) && are_starts(roots, true) &&
+        PyTuple_GET_SIZE(roots) > 0) {
+        const attempt a = {.roots = roots, .inputs = Py_None, .refusal = &refusal};
+        all_failed(report_to_all(&a), exception);
+    }
+    Py_XDECREF(roots);
+    Py_XDECREF(text);
+    PyErr_Clear();
+}
+
+static void grad_mode(int enabled)
+{
+    tgd_observe_grad_mode(enabled);
+}
+
+static void resizing(PyObject *storage)
+{
+    uint64_t address = tgd_torch_storage_address(storage);
+    if (address != 0) {
+        tgd_observe_resize(address);
+    }
+}
+
+const tgd_py_watcher *tgd_py_attempt_watcher(void)
+{
+    static const tgd_py_watcher watcher = {
+        .grad_mode = grad_mode, .resizing = resizing, .backward = backward, .ended = ended, .refused = refused};
+    return &watcher;
+}
+
+/* ---- in-place ops ---- */
+
+static void refused_in_place(void *context, const tgd_torch_tensor *tensor, const tgd_write_row *row)
+{
+    (void)context;
+    /* Inside backward a node may be locked that whoever holds the GIL waits for. */
+    if ((row->flags & TGD_OP_IN_BACKWARD) || (row->place.via & TGD_VIA_COMPILE) || !Py_IsInitialized()) {
+        return;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    const tgd_root root = {.tensor = tensor};
+    const tgd_refusal refusal = {.write = row, .message = "", .place = row->place};
+    const attempt a = {.inputs = Py_None, .refusal = &refusal, .refused = &root};
+    all_failed(report_to_all(&a), NULL);
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(gil);
+}
+
+const tgd_observer *tgd_py_attempt_observer(void)
+{
+    static tgd_observer observer;
+    observer.frames = *tgd_py_frames();
+    observer.refused = refused_in_place;
+    return &observer;
+}

@@ -1,0 +1,257 @@
+#include "patches.h"
+
+#include "grad_state.h"
+
+/* A C function of torch's that runs through ours. Both sides take their arguments in the same way. */
+typedef struct patch {
+    PyMethodDef ours;
+    PyMethodDef *real;   /* Borrowed for ever; NULL until it was first installed, then never again */
+    PyMethodDef **place; /* Borrowed while installed; NULL otherwise */
+    PyObject *holder;    /* Owned while installed: the object that the place is in */
+} patch;
+
+static const tgd_py_watcher *watcher; /* under the GIL, like all below */
+static unsigned n_watches;
+
+static PyObject *call_real(const patch *p, PyObject *self, PyObject *args, PyObject *keywords)
+{
+    return ((PyCFunctionWithKeywords)(void (*)(void))p->real->ml_meth)(self, args, keywords);
+}
+
+/* The exception that is set, normalised and still set. Borrowed from the thread. */
+static PyObject *current_exception(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *exception = PyErr_GetRaisedException();
+    PyErr_SetRaisedException(exception);
+    return exception;
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyErr_Restore(type, value, traceback);
+    return value;
+#endif
+}
+
+/* Runs the body with no exception set and puts the one that was set back. */
+typedef struct held {
+    PyObject *type, *value, *traceback;
+} held;
+
+static held hold(void)
+{
+    held h;
+    PyErr_Fetch(&h.type, &h.value, &h.traceback);
+    return h;
+}
+
+static void release(held h)
+{
+    PyErr_Restore(h.type, h.value, h.traceback);
+}
+
+/* ---- grad mode ---- */
+
+static PyObject *set_grad_enabled(PyObject *self, PyObject *args, PyObject *keywords);
+
+static patch grad_mode = {
+    .ours = {"_set_grad_enabled", (PyCFunction)(void (*)(void))set_grad_enabled, METH_VARARGS | METH_KEYWORDS, NULL}};
+
+static PyObject *set_grad_enabled(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    PyObject *result = call_real(&grad_mode, self, args, keywords);
+    if (result != NULL && n_watches > 0) {
+        watcher->grad_mode(tgd_torch_grad_mode());
+    }
+    return result;
+}
+
+/* ---- storages ---- */
+
+static PyObject *resize_storage(PyObject *self, PyObject *size);
+
+static patch storage_size = {.ours = {"resize_", resize_storage, METH_O, NULL}};
+
+static PyObject *resize_storage(PyObject *self, PyObject *size)
+{
+    if (n_watches > 0) {
+        watcher->resizing(self);
+    }
+    return storage_size.real->ml_meth(self, size);
+}
+
+/* ---- the engine ---- */
+
+static PyObject *run_backward(PyObject *self, PyObject *args, PyObject *keywords);
+
+static patch engine = {
+    .ours = {"run_backward", (PyCFunction)(void (*)(void))run_backward, METH_VARARGS | METH_KEYWORDS, NULL}};
+
+static PyObject *run_backward(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    if (n_watches == 0) {
+        return call_real(&engine, self, args, keywords);
+    }
+    const tgd_py_watcher *told = watcher;
+    void *token = told->backward(args, keywords);
+    PyObject *result = call_real(&engine, self, args, keywords);
+    if (result != NULL) {
+        told->ended(token, NULL);
+        return result;
+    }
+    PyObject *exception = Py_XNewRef(current_exception());
+    held h = hold();
+    told->ended(token, exception);
+    release(h);
+    Py_XDECREF(exception);
+    return NULL;
+}
+
+/* ---- the gradients that backward starts with ---- */
+
+/* self is torch's own function. */
+static PyObject *make_grads(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    PyObject *result = PyObject_Call(self, args, keywords);
+    if (result == NULL && n_watches > 0) {
+        PyObject *exception = Py_XNewRef(current_exception());
+        held h = hold();
+        watcher->refused(args, keywords, exception);
+        release(h);
+        Py_XDECREF(exception);
+    }
+    return result;
+}
+
+static PyMethodDef make_grads_definition = {"_make_grads", (PyCFunction)(void (*)(void))make_grads,
+                                            METH_VARARGS | METH_KEYWORDS, NULL};
+
+/* Is it the function above? */
+static int is_ours(PyObject *function)
+{
+    return PyCFunction_Check(function) && ((PyCFunctionObject *)function)->m_ml == &make_grads_definition;
+}
+
+static int replace_make_grads(void)
+{
+    PyObject *module = PyImport_ImportModule("torch.autograd");
+    PyObject *real = module == NULL ? NULL : PyObject_GetAttrString(module, "_make_grads");
+    PyObject *ours = NULL;
+    int result = -1;
+    if (real != NULL && is_ours(real)) {
+        result = 0; /* somebody took hold of it and put it back */
+    } else if (real != NULL) {
+        ours = PyCFunction_New(&make_grads_definition, real);
+        result = ours == NULL ? -1 : PyObject_SetAttrString(module, "_make_grads", ours);
+    }
+    Py_XDECREF(module);
+    Py_XDECREF(real);
+    Py_XDECREF(ours);
+    return result;
+}
+
+/* Where somebody else has put another one over ours meanwhile, theirs stays, and ours only passes calls on. */
+static void restore_make_grads(void)
+{
+    PyObject *module = PyImport_ImportModule("torch.autograd");
+    PyObject *present = module == NULL ? NULL : PyObject_GetAttrString(module, "_make_grads");
+    if (present != NULL && is_ours(present)) {
+        PyObject_SetAttrString(module, "_make_grads", PyCFunction_GET_SELF(present));
+    }
+    Py_XDECREF(module);
+    Py_XDECREF(present);
+    PyErr_Clear();
+}
+
+/* ---- on and off ---- */
+
+/* What torch._C calls by this dotted name. A new reference, or NULL with an exception. */
+static PyObject *find(const char *class_name, const char *name)
+{
+    PyObject *owner = PyImport_ImportModule("torch._C");
+    if (owner != NULL && class_name != NULL) {
+        Py_SETREF(owner, PyObject_GetAttrString(owner, class_name));
+    }
+    PyObject *found = owner == NULL ? NULL : PyObject_GetAttrString(owner, name);
+    Py_XDECREF(owner);
+    return found;
+}
+
+static PyMethodDef **place_in(PyObject *holder)
+{
+    if (PyCFunction_CheckExact(holder)) {
+        return &((PyCFunctionObject *)holder)->m_ml;
+    }
+    if (Py_IS_TYPE(holder, &PyMethodDescr_Type)) {
+        return &((PyMethodDescrObject *)holder)->d_method;
+    }
+    return NULL;
+}
+
+static int install(patch *p, const char *class_name)
+{
+    PyObject *holder = find(class_name, p->ours.ml_name);
+    if (holder == NULL) {
+        return -1;
+    }
+    PyMethodDef **place = place_in(holder);
+    if (place == NULL || ((*place)->ml_flags & ~METH_COEXIST) != p->ours.ml_flags) {
+        PyErr_Format(PyExc_RuntimeError, "torchgraphdbg cannot watch this torch: %s is not what it was",
+                     p->ours.ml_name);
+        Py_DECREF(holder);
+        return -1;
+    }
+    if (*place != &p->ours) {
+        p->real = *place;
+        p->ours.ml_doc = p->real->ml_doc;
+        *place = &p->ours;
+    }
+    p->place = place;
+    p->holder = holder;
+    return 0;
+}
+
+static void restore(patch *p)
+{
+    if (p->place != NULL && *p->place == &p->ours) {
+        *p->place = p->real;
+    }
+    p->place = NULL;
+    Py_CLEAR(p->holder);
+}
+
+static void restore_all(void)
+{
+    restore(&grad_mode);
+    restore(&storage_size);
+    restore(&engine);
+    restore_make_grads();
+}
+
+int tgd_py_patches_watch(const tgd_py_watcher *who)
+{
+    if (n_watches > 0) {
+        n_watches++;
+        return 0;
+    }
+    watcher = who;
+    if (install(&grad_mode, NULL) < 0 || install(&storage_size, "StorageBase") < 0 ||
+        install(&engine, "_ImperativeEngine") < 0 || replace_make_grads() < 0) {
+        held h = hold();
+        restore_all();
+        release(h);
+        return -1;
+    }
+    n_watches = 1;
+    return 0;
+}
+
+void tgd_py_patches_unwatch(void)
+{
+    if (n_watches > 0 && --n_watches == 0) {
+        held h = hold();
+        restore_all();
+        release(h);
+    }
+}

@@ -1,0 +1,405 @@
+#include "recorder_object.h"
+
+#include "arguments.h"
+#include "attempt.h"
+#include "document.h"
+#include "module_table.h"
+#include "raise.h"
+#include "report_object.h"
+
+enum { MOST_REPORTS = 16 };
+
+typedef struct recorder {
+    PyObject_HEAD
+    PyObject *params;  /* Owned: as given, an iterator as a list; None: not asked about */
+    PyObject *reports; /* Owned list, newest last */
+    /* What the newest attempt raised, to know the exception again when it leaves the block. */
+    PyObject *failed;       /* Owned: the report it belongs to; NULL: nothing was raised */
+    PyTypeObject *raised;   /* Owned, with failed */
+    PyObject *text;         /* Owned str, with failed; NULL for any but PyTorch's own RuntimeError */
+    const PyObject *object; /* identity alone, never dereferenced */
+    bool on, complained;
+    struct recorder *next; /* Owned reference, while it is on: the one that was on before */
+} recorder;
+
+/* The recorders that are on, newest first. For the process: torch calls the patches without any state of ours. */
+static recorder *first_on;
+
+bool tgd_py_recording(void)
+{
+    return first_on != NULL;
+}
+
+PyObject *tgd_py_recorders(void)
+{
+    PyObject *list = PyList_New(0);
+    for (recorder *self = first_on; list != NULL && self != NULL; self = self->next) {
+        if (PyList_Append(list, (PyObject *)self) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+PyObject *tgd_py_recorder_params(PyObject *object)
+{
+    return ((recorder *)object)->params;
+}
+
+/* ---- attempts ---- */
+
+static void forget(recorder *self)
+{
+    Py_CLEAR(self->failed);
+    Py_CLEAR(self->raised);
+    Py_CLEAR(self->text);
+    self->object = NULL;
+}
+
+int tgd_py_recorder_add(PyObject *object, PyObject *report)
+{
+    recorder *self = (recorder *)object;
+    forget(self);
+    if (PyList_Append(self->reports, report) < 0) {
+        return -1;
+    }
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    return n <= MOST_REPORTS ? 0 : PyList_SetSlice(self->reports, 0, n - MOST_REPORTS, NULL);
+}
+
+void tgd_py_recorder_failed(PyObject *object, PyObject *exception)
+{
+    recorder *self = (recorder *)object;
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    if (n == 0) {
+        return;
+    }
+    PyTypeObject *type = exception == NULL ? (PyTypeObject *)PyExc_RuntimeError : Py_TYPE(exception);
+    forget(self);
+    self->failed = Py_NewRef(PyList_GET_ITEM(self->reports, n - 1));
+    self->raised = (PyTypeObject *)Py_NewRef((PyObject *)type);
+    self->object = exception;
+    if (exception != NULL && type == (PyTypeObject *)PyExc_RuntimeError) {
+        self->text = PyObject_Str(exception);
+        PyErr_Clear();
+    }
+}
+
+void tgd_py_recorder_complain(PyObject *object)
+{
+    recorder *self = (recorder *)object;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (type != NULL && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt(); /* it was meant for the program: let it come again */
+    } else if (!self->complained) {
+        self->complained = true;
+        if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "torchgraphdbg could not report on this: %S",
+                             value == NULL ? Py_None : value) < 0) {
+            PyErr_Clear(); /* warnings are errors here, and this one must not stop the program */
+        }
+    }
+    PyErr_Clear();
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}
+
+/* ---- the exception that leaves the block ---- */
+
+/* What PyTorch says when it refuses an in-place op; nobody can tell us the very exception. */
+static bool is_refusal_text(PyObject *text)
+{
+    const char *bytes = PyUnicode_AsUTF8(text);
+    return bytes != NULL && (strstr(bytes, "is being used in an in-place operation") != NULL ||
+                             strstr(bytes, "is being modified inplace") != NULL);
+}
+
+/* Is it what the newest attempt raised? An address may have been used again, PyTorch's text says it all. */
+static bool is_known(const recorder *self, PyObject *exception)
+{
+    if (self->failed == NULL || Py_TYPE(exception) != self->raised) {
+        return false;
+    }
+    if (self->raised != (PyTypeObject *)PyExc_RuntimeError) {
+        return exception == self->object;
+    }
+    PyObject *text = PyObject_Str(exception);
+    bool known = text != NULL && (self->text != NULL ? PyUnicode_Compare(text, self->text) == 0
+                                                     : self->object == NULL && is_refusal_text(text));
+    Py_XDECREF(text);
+    PyErr_Clear();
+    return known;
+}
+
+/* The finding that explains the exception, in words. A new reference, or NULL. */
+static PyObject *explanation(const recorder *self)
+{
+    const tgd_report *report = tgd_py_report_snapshot(self->failed)->report;
+    tgd_finding_info finding;
+    if (tgd_report_n_findings(report) == 0) {
+        return NULL;
+    }
+    tgd_report_finding(report, 0, &finding);
+    if (finding.severity != TGD_ERROR) {
+        return NULL;
+    }
+    PyObject *message = tgd_py_words_str(tgd_report_finding_message, report, 0);
+    PyObject *hint = tgd_py_words_str(tgd_report_finding_hint, report, 0);
+    PyObject *note = NULL;
+    if (message != NULL && hint != NULL) {
+        note = PyUnicode_FromFormat("torchgraphdbg: %U%s%U", message, PyUnicode_GET_LENGTH(hint) > 0 ? "\n  " : "",
+                                    hint);
+    }
+    Py_XDECREF(message);
+    Py_XDECREF(hint);
+    return note;
+}
+
+/* 1 where it bears this note already, from a recorder within this one. */
+static int has_note(PyObject *exception, PyObject *note)
+{
+    PyObject *notes = PyObject_GetAttrString(exception, "__notes__");
+    int has = notes == NULL ? 0 : PySequence_Contains(notes, note);
+    Py_XDECREF(notes);
+    PyErr_Clear();
+    return has == 1;
+}
+
+/* Python 3.10 has no notes. */
+static void explain(const recorder *self, PyObject *exception)
+{
+    PyObject *note = PyObject_HasAttrString(exception, "add_note") && is_known(self, exception) ? explanation(self)
+                                                                                                 : NULL;
+    if (note != NULL && !has_note(exception, note)) {
+        Py_XDECREF(PyObject_CallMethod(exception, "add_note", "O", note));
+    }
+    Py_XDECREF(note);
+    PyErr_Clear();
+}
+
+/* ---- the type ---- */
+
+/* An iterator is read once, or the second report would find it empty. 0, or -1 with an exception. */
+static int keep_params(recorder *self, PyObject *params)
+{
+    PyObject *iterator = NULL;
+    bool once = params != Py_None && !PyList_Check(params) && !PyTuple_Check(params) &&
+                PyObject_HasAttrString(params, "__next__");
+    if (once && (iterator = tgd_py_iterate(params)) == NULL && PyErr_Occurred()) {
+        return -1;
+    }
+    self->params = iterator == NULL ? Py_NewRef(params) : PySequence_List(iterator);
+    Py_XDECREF(iterator);
+    if (self->params == NULL) {
+        return -1;
+    }
+    tgd_py_arguments arguments;
+    int wrong = tgd_py_arguments_read(&arguments, NULL, self->params, Py_None, 0);
+    tgd_py_arguments_clear(&arguments);
+    return wrong;
+}
+
+static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"params", NULL};
+    PyObject *params = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:record", names, &params)) {
+        return NULL;
+    }
+    recorder *self = (recorder *)type->tp_alloc(type, 0);
+    if (self != NULL && (keep_params(self, params) < 0 || (self->reports = PyList_New(0)) == NULL)) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+static int recorder_clear(PyObject *object)
+{
+    recorder *self = (recorder *)object;
+    Py_CLEAR(self->params);
+    Py_CLEAR(self->reports);
+    forget(self);
+    return 0;
+}
+
+static void recorder_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    recorder_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static int recorder_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    recorder *self = (recorder *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->params);
+    Py_VISIT(self->reports);
+    Py_VISIT(self->failed);
+    Py_VISIT(self->raised);
+    return 0;
+}
+
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\nStart recording.");
+
+static PyObject *recorder_enter(PyObject *object, PyObject *args)
+{
+    (void)args;
+    recorder *self = (recorder *)object;
+    if (self->on) {
+        PyErr_SetString(PyExc_RuntimeError, "this record is on already");
+        return NULL;
+    }
+    if (tgd_py_patches_watch(tgd_py_attempt_watcher()) < 0) {
+        return NULL;
+    }
+    tgd_error err = {.status = TGD_OK};
+    tgd_status status;
+    const tgd_observer *observer = tgd_py_attempt_observer();
+    self->on = true;
+    Py_BEGIN_ALLOW_THREADS
+    status = tgd_observe_start(observer, &err);
+    Py_END_ALLOW_THREADS
+    if (status != TGD_OK) {
+        self->on = false;
+        tgd_py_patches_unwatch();
+        return tgd_py_raise(tgd_py_state_of(object), status, &err, NULL);
+    }
+    self->next = first_on;
+    first_on = (recorder *)Py_NewRef(object);
+    if (tgd_py_is_instance(self->params, "torch.nn", "Module") == 1) {
+        tgd_py_module_name_all(self->params);
+    }
+    PyErr_Clear();
+    return Py_NewRef(object);
+}
+
+PyDoc_STRVAR(exit_doc, "__exit__($self, type, value, traceback, /)\n--\n\n"
+                       "Stop recording. An exception passes, with the finding that explains it as a note.");
+
+static PyObject *recorder_exit(PyObject *object, PyObject *args)
+{
+    PyObject *type, *value, *traceback;
+    if (!PyArg_ParseTuple(args, "OOO:__exit__", &type, &value, &traceback)) {
+        return NULL;
+    }
+    recorder *self = (recorder *)object;
+    if (!self->on) {
+        PyErr_SetString(PyExc_RuntimeError, "this record is not on");
+        return NULL;
+    }
+    self->on = false;
+    for (recorder **at = &first_on; *at != NULL; at = &(*at)->next) {
+        if (*at == self) {
+            *at = self->next;
+            self->next = NULL;
+            break;
+        }
+    }
+    Py_BEGIN_ALLOW_THREADS
+    tgd_observe_stop();
+    Py_END_ALLOW_THREADS
+    tgd_py_patches_unwatch();
+    if (value != Py_None) {
+        explain(self, value);
+    }
+    Py_DECREF(object); /* the list's; the caller has its own */
+    Py_RETURN_FALSE;
+}
+
+PyDoc_STRVAR(report_doc,
+             "report($self, /, params=None)\n--\n\n"
+             "The report on the newest attempt: a backward, whether it raised or not, or an in-place\n"
+             "operation that PyTorch refused.\n\n"
+             "params  names the leaves, and asks which of them backward does not reach, as in inspect();\n"
+             "        by default those that the record was made with.\n\n"
+             "Raises LookupError when nothing was attempted.");
+
+static PyObject *recorder_report(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"params", NULL};
+    PyObject *params = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:report", names, &params)) {
+        return NULL;
+    }
+    recorder *self = (recorder *)object;
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    if (n == 0) {
+        PyErr_SetString(PyExc_LookupError, "nothing was attempted while this record was on: no backward, and no "
+                                           "in-place operation that PyTorch refused");
+        return NULL;
+    }
+    PyObject *newest = Py_NewRef(PyList_GET_ITEM(self->reports, n - 1));
+    if (params == Py_None) {
+        return newest;
+    }
+    tgd_py_arguments arguments;
+    PyObject *judged = NULL;
+    if (tgd_py_arguments_read(&arguments, NULL, params, Py_None, 0) == 0) {
+        judged = tgd_py_report_rejudged(tgd_py_state_of(object), newest, &arguments.request);
+    }
+    tgd_py_arguments_clear(&arguments);
+    Py_DECREF(newest);
+    return judged;
+}
+
+static PyObject *recorder_reports(PyObject *object, void *closure)
+{
+    (void)closure;
+    return PyList_AsTuple(((recorder *)object)->reports);
+}
+
+static PyObject *recorder_repr(PyObject *object)
+{
+    const recorder *self = (const recorder *)object;
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    return PyUnicode_FromFormat("<torchgraphdbg.record, %s, %zd report%s>", self->on ? "on" : "off", n,
+                                n == 1 ? "" : "s");
+}
+
+static PyMethodDef recorder_methods[] = {
+    {"__enter__", recorder_enter, METH_NOARGS, enter_doc},
+    {"__exit__", recorder_exit, METH_VARARGS, exit_doc},
+    {"report", (PyCFunction)(void (*)(void))recorder_report, METH_VARARGS | METH_KEYWORDS, report_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef recorder_getset[] = {
+    {"reports", recorder_reports, NULL, "One for each attempt, newest last; the last 16.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(recorder_doc,
+             "record(params=None)\n--\n\n"
+             "Record what runs inside a with block, for one step or a few, so that a report names lines.\n\n"
+             "params  names the leaves, as in inspect(); of a module also the paths of the modules in it\n\n"
+             "    with torchgraphdbg.record(params=model) as rec:\n"
+             "        loss = criterion(model(x), y)\n"
+             "        loss.backward()\n"
+             "    print(rec.report())\n\n"
+             "While it is on, inspect() and dump() use what it saw too. Every thread is recorded, and nothing\n"
+             "that the program computes changes. An exception passes through with the finding that explains\n"
+             "it as a note.");
+
+static PyType_Slot recorder_slots[] = {
+    {Py_tp_doc, (void *)recorder_doc},
+    {Py_tp_new, (void *)recorder_new},
+    {Py_tp_dealloc, (void *)recorder_dealloc},
+    {Py_tp_traverse, (void *)recorder_traverse},
+    {Py_tp_clear, (void *)recorder_clear},
+    {Py_tp_repr, (void *)recorder_repr},
+    {Py_tp_methods, recorder_methods},
+    {Py_tp_getset, recorder_getset},
+    {0, NULL},
+};
+
+PyType_Spec tgd_py_record_spec = {
+    .name = "torchgraphdbg.record",
+    .basicsize = sizeof(recorder),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = recorder_slots,
+};
