@@ -174,11 +174,15 @@ static void count_nodes(tgd_text *text, uint32_t n, const char *after)
     tgd_text_str(text, after);
 }
 
+/* The second line of a box: where the forward made it; without a recorder, what comes in. */
 static void lead_shape(tgd_text *text, const tgd_fold *fold, const tgd_fold_box *box)
 {
-    const tgd_graph *graph = &fold->units->report->graph;
+    const tgd_report *report = fold->units->report;
+    const tgd_graph *graph = &report->graph;
     const tgd_node_row *row = &graph->nodes[box->lead];
-    if (row->n_inputs > 0) {
+    if (report->node_where != NULL && report->node_where[box->lead] != TGD_NONE) {
+        tgd_source_phrase(text, &report->sources[report->node_where[box->lead]]);
+    } else if (row->n_inputs > 0) {
         tgd_fold_shape(text, graph, graph->inputs[row->first_input].shape);
     }
 }
@@ -278,8 +282,19 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box
     } else if (row->saved != TGD_NONE) {
         why = "backward may raise here";
     }
-    tgd_svg_paragraph(out, x + 10, y + 70, 14, why, (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
+    tgd_text_init(&words, NULL, NULL);
+    if (row->culprit && row->where != TGD_NONE) {
+        bool write = row->kind == TGD_MODIFIED_IN_PLACE || row->kind == TGD_SILENTLY_MODIFIED;
+        tgd_text_str(&words, write ? "written by " : "by ");
+        tgd_text_str(&words, row->op != NULL ? row->op : row->kind == TGD_GRAPH_FREED ? "backward" : "code");
+        tgd_text_str(&words, " at ");
+        tgd_source_phrase(&words, &report->sources[row->where]);
+    } else {
+        tgd_text_str(&words, why);
+    }
+    tgd_svg_paragraph(out, x + 10, y + 70, 14, tgd_svg_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
                       box->n_leaves > 0 ? 1 : 2);
+    tgd_text_drop(&words);
     if (box->n_leaves > 0) {
         draw_leaves(out, fold, box, x + 10, y + 85, w, TGD_COLOUR_INK2);
     }

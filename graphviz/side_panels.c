@@ -303,9 +303,13 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
 static void draw_not_recorded(tgd_text *out, const tgd_report *report, double y)
 {
     tgd_svg_rect(out, X, y, W, NOTE_HEIGHT, TGD_RADIUS, (tgd_pen){TGD_COLOUR_BG, TGD_COLOUR_EDGE, 1, "4 4"});
-    tgd_svg_label(out, X + 16, y + 26, "Not in this picture: source lines, gradients, time",
+    bool recorded = report->record != NULL;
+    tgd_svg_label(out, X + 16, y + 26,
+                  recorded ? "Not in this picture: gradients, time" : "Not in this picture: source lines, gradients, time",
                   (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK}, TGD_START, W - 32);
-    tgd_svg_label(out, X + 16, y + 46, "The graph alone was read; nothing was run or recorded.",
+    tgd_svg_label(out, X + 16, y + 46,
+                  recorded ? "Lines are the recorder's; backward was not measured."
+                           : "For source lines: with torchgraphdbg.record(): around the forward.",
                   (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, W - 32);
     tgd_svg_label(out, X + 16, y + 64,
                   report->has_parameters ? "Modules are guessed from the names of parameters."

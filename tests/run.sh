@@ -118,10 +118,9 @@ python_tests() { "$python" -m pytest -q --disable-warnings -p no:cacheprovider -
 
 stubs()
 {
-    cd tests/typing # where no folder of the sources shadows the installed package
-    export MYPY_CACHE_DIR=$venv/mypy
+    cd "$venv" # where no folder of the sources shadows the installed package, and mypy may keep its cache
     "$python" -m mypy.stubtest torchgraphdbg
-    "$python" -m mypy --strict consumer.py
+    "$python" -m mypy --strict "$repository/tests/typing/consumer.py"
 }
 
 leaks() { "$python" -m pytest -q --disable-warnings -p no:cacheprovider tests/leaks; }

@@ -195,6 +195,16 @@ static tgd_status locate_nodes(tgd_evidence *evidence)
     return status;
 }
 
+bool tgd_report_covered(const tgd_report *report)
+{
+    for (tgd_node v = 0; v < report->graph.n_nodes; v++) {
+        if (report->graph.nodes[v].leaf == TGD_NONE && (report->node_op == NULL || report->node_op[v] == NULL)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static tgd_status locate_refusal(tgd_evidence *evidence)
 {
     tgd_report *report = evidence->report;

@@ -74,6 +74,23 @@ static void tensor(tgd_text *text, bool *first, const tgd_tensor_info *info)
     string(text, first, "layout", info->layout[0] != '\0' ? info->layout : NULL);
 }
 
+/* A place in the source, or null where no recorder saw it. */
+static void source(tgd_text *text, const tgd_source_info *where)
+{
+    if (where == NULL) {
+        tgd_text_str(text, "null");
+        return;
+    }
+    bool first = true;
+    tgd_text_str(text, "{");
+    string(text, &first, "file", where->file);
+    number_or_null(text, &first, "line", (uint64_t)where->line, where->line > 0);
+    string(text, &first, "function", where->function[0] != '\0' ? where->function : NULL);
+    string(text, &first, "module", where->module[0] != '\0' ? where->module : NULL);
+    string(text, &first, "module_class", where->module_class[0] != '\0' ? where->module_class : NULL);
+    tgd_text_str(text, "}");
+}
+
 static void write_saved(tgd_text *text, const tgd_report *report, tgd_node v, size_t k)
 {
     tgd_saved_info saved;
@@ -111,6 +128,9 @@ static void write_node(tgd_text *text, const tgd_report *report, tgd_node v)
     number(text, &first, "thread", node.thread_id);
     number_or_null(text, &first, "order", node.order, node.order != SIZE_MAX);
     string(text, &first, "parameter", node.parameter);
+    key(text, &first, "where");
+    tgd_source_info where;
+    source(text, tgd_report_node_where(report, v, &where) ? &where : NULL);
     boolean(text, &first, "requires_grad", node.requires_grad != 0);
     boolean(text, &first, "unchecked", node.unchecked != 0);
     key(text, &first, "hooks");
@@ -184,9 +204,10 @@ static void write_finding(tgd_text *text, const tgd_report *report, size_t i)
     string(text, &first, "reason", tgd_reason_slug(finding.reason));
     number_or_null(text, &first, "root", finding.root, finding.root != SIZE_MAX);
     number(text, &first, "group", finding.group);
-    /* from a recorder */
-    string(text, &first, "op", NULL);
-    string(text, &first, "where", NULL);
+    string(text, &first, "op", tgd_report_finding_op(report, i));
+    key(text, &first, "where");
+    tgd_source_info where;
+    source(text, tgd_report_finding_where(report, i, &where) ? &where : NULL);
     tgd_text_str(text, "}");
 }
 

@@ -1,11 +1,11 @@
-/* Findings in words: what is so, with PyTorch's own numbers, and what to do about it. */
-#include "judge.h"
+/* Findings in words: what is so, with PyTorch's own numbers. */
+#include "words.h"
 
 #include <string.h>
 
 enum { NAME_LENGTH = 120, NEARBY_NODES = 256 };
 
-static void name(tgd_text *text, const char *s)
+void tgd_name_phrase(tgd_text *text, const char *s)
 {
     tgd_text_line(text, s, NAME_LENGTH);
 }
@@ -42,19 +42,19 @@ void tgd_node_phrase(tgd_text *text, const tgd_report *report, tgd_node v)
 {
     const tgd_graph *graph = &report->graph;
     const tgd_node_row *row = &graph->nodes[v];
-    name(text, graph->types[row->type].name);
+    tgd_name_phrase(text, graph->types[row->type].name);
     if (row->inner_type != TGD_NONE) {
         tgd_text_str(text, " around ");
-        name(text, graph->types[row->inner_type].name);
+        tgd_name_phrase(text, graph->types[row->inner_type].name);
     }
     if (row->leaf != TGD_NONE && report->leaf_parameter[row->leaf] != TGD_NONE) {
         tgd_text_str(text, " of ");
-        name(text, report->parameters[report->leaf_parameter[row->leaf]].name);
+        tgd_name_phrase(text, report->parameters[report->leaf_parameter[row->leaf]].name);
     }
 }
 
 /* "the result" / "saved_tensors[1]" */
-static void saved_name(tgd_text *text, const tgd_saved_row *saved)
+void tgd_saved_name_phrase(tgd_text *text, const tgd_saved_row *saved)
 {
     tgd_text_str(text, saved->name);
     if (saved->index >= 0) {
@@ -62,7 +62,7 @@ static void saved_name(tgd_text *text, const tgd_saved_row *saved)
     }
 }
 
-static const char *saved_parameter(const tgd_report *report, const tgd_saved_row *saved)
+const char *tgd_saved_parameter(const tgd_report *report, const tgd_saved_row *saved)
 {
     uint32_t leaf = tgd_saved_leaf(&report->graph, saved);
     uint32_t parameter = leaf == TGD_NONE ? TGD_NONE : report->leaf_parameter[leaf];
@@ -72,18 +72,18 @@ static const char *saved_parameter(const tgd_report *report, const tgd_saved_row
 /* "result (float32 [2, 3])", "mat2 (parameter fc.weight, float32 [4, 2])" */
 static void saved_phrase(tgd_text *text, const tgd_report *report, const tgd_saved_row *saved)
 {
-    saved_name(text, saved);
+    tgd_saved_name_phrase(text, saved);
     if (!(saved->tensor_flags & TGD_TENSOR_DEFINED)) {
         return;
     }
     tgd_text_str(text, " (");
-    const char *parameter = saved_parameter(report, saved);
+    const char *parameter = tgd_saved_parameter(report, saved);
     uint32_t leaf = tgd_saved_leaf(&report->graph, saved);
     if (leaf != TGD_NONE) {
         bool whole = report->graph.leaves[leaf].tensor == saved->tensor;
         tgd_text_str(text, whole ? "" : "a view of ");
         tgd_text_str(text, parameter != NULL ? "parameter " : "a leaf that requires grad");
-        name(text, parameter != NULL ? parameter : "");
+        tgd_name_phrase(text, parameter != NULL ? parameter : "");
         tgd_text_str(text, ", ");
     }
     tgd_report_tensor_phrase(text, &report->graph, saved->dtype, saved->shape);
@@ -121,12 +121,12 @@ static void place(tgd_text *text, const tgd_report *report, tgd_node v)
     const char *nearby = report->graph.nodes[v].leaf == TGD_NONE ? nearby_parameter(report, v) : NULL;
     if (nearby != NULL) {
         tgd_text_str(text, ", next to ");
-        name(text, nearby);
+        tgd_name_phrase(text, nearby);
     }
     tgd_text_str(text, ")");
 }
 
-static void root_phrase(tgd_text *text, const tgd_report *report, uint32_t r)
+void tgd_root_phrase(tgd_text *text, const tgd_report *report, uint32_t r)
 {
     tgd_text_str(text, "the root");
     if (report->graph.n_roots > 1) {
@@ -201,7 +201,7 @@ static void freed_message(tgd_text *text, const tgd_report *report, const tgd_fi
             tgd_text_str(text, "what it saved");
         } else {
             tgd_text_str(text, "its saved ");
-            saved_name(text, saved);
+            tgd_saved_name_phrase(text, saved);
         }
         tgd_text_str(text, " in an earlier backward; going through it a second time raises");
     }
@@ -269,8 +269,8 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
         tgd_report_tensor_phrase(text, graph, then->dtype, then->shape);
         tgd_text_str(text, ", and it is ");
         tgd_report_tensor_phrase(text, graph, graph->leaves[row->other].dtype, graph->leaves[row->other].shape);
-        tgd_text_str(text, " now: backward raises \"invalid gradient\" where the leaf was used after the change, and makes "
-                           "a grad that does not fit where it was used before");
+        tgd_text_str(text, " now: backward raises \"invalid gradient\" where the leaf was used after the change, and "
+                           "makes a grad that does not fit where it was used before");
         break;
     }
     case TGD_DETAIL_COMPILED_TWICE:
@@ -311,7 +311,7 @@ static void refused_message(tgd_text *text, const tgd_report *report, const tgd_
         return;
     }
     tgd_text_str(text, "PyTorch refused ");
-    name(text, row->op);
+    tgd_name_phrase(text, row->op);
     root_tensor(text, report, 0);
     if (row->node != TGD_NONE) {
         tgd_text_str(text, ": the tensor is a view made by ");
@@ -335,7 +335,7 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
                         (unsigned long)row->other);
         return;
     }
-    root_phrase(text, report, row->root);
+    tgd_root_phrase(text, report, row->root);
     root_tensor(text, report, row->root);
     switch ((tgd_detail)row->detail) {
     case TGD_DETAIL_LEAF_ROOT:
@@ -375,7 +375,7 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
 static void parameter_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
     const tgd_parameter_row *parameter = &report->parameters[row->parameter];
-    name(text, parameter->name);
+    tgd_name_phrase(text, parameter->name);
     tgd_text_str(text, " (");
     tgd_report_tensor_phrase(text, &report->graph, parameter->dtype, parameter->shape);
     tgd_text_str(text, ") gets no gradient: ");
@@ -406,11 +406,10 @@ static void parameter_message(tgd_text *text, const tgd_report *report, const tg
     }
 }
 
-/* "net.py:31", with the function and the module where they are known */
-static void source_phrase(tgd_text *text, const tgd_source_row *source)
+void tgd_source_phrase(tgd_text *text, const tgd_source_row *source)
 {
     const char *slash = strrchr(source->file, '/');
-    name(text, slash == NULL ? source->file : slash + 1);
+    tgd_name_phrase(text, slash == NULL ? source->file : slash + 1);
     if (source->line > 0) {
         tgd_text_printf(text, ":%d", source->line);
     }
@@ -426,10 +425,10 @@ static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_f
     tgd_text_str(text, row->culprit ? "; by " : "; made by ");
     tgd_text_str(text, row->op != NULL ? row->op : row->kind == TGD_GRAPH_FREED ? "the backward" : "the code");
     tgd_text_str(text, " at ");
-    source_phrase(text, source);
+    tgd_source_phrase(text, source);
     if (source->module[0] != '\0') {
         tgd_text_str(text, " in ");
-        name(text, source->module);
+        tgd_name_phrase(text, source->module);
     }
 }
 
@@ -451,269 +450,6 @@ void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding)
 {
     message(text, report, &report->findings[finding]);
     culprit_phrase(text, report, &report->findings[finding]);
-}
-
-static const char *in_place_hint(const tgd_report *report, const tgd_finding_row *row)
-{
-    const tgd_graph *graph = &report->graph;
-    const tgd_saved_row *saved = &graph->saved[row->saved];
-    if (tgd_saved_leaf(graph, saved) != TGD_NONE) {
-        return "call backward() before optimizer.step(), or before whatever else writes to this parameter; or run the "
-               "forward again after the write";
-    }
-    if (saved->flags & TGD_SV_OUTPUT) {
-        return "look for an in-place op on this result (x += y, x[i] = v, relu_, nn.ReLU(inplace=True), masked_fill_): "
-               "use the out-of-place form (x = x + y), or clone() the result before writing to it";
-    }
-    return "look for an in-place op on this tensor or a view of it after the forward used it (x += y, x[i] = v, copy_, "
-           "fill_, an update of a buffer): use the out-of-place form, or hand clone() to the op that saves it";
-}
-
-static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
-{
-    switch ((tgd_finding_kind)row->kind) {
-    case TGD_MODIFIED_IN_PLACE:
-        return in_place_hint(report, row);
-    case TGD_SILENTLY_MODIFIED:
-        return "do not write through .data (or with an optimizer step) between forward and backward: call backward first, "
-               "or write to a clone()";
-    case TGD_DETACHED_IN_PLACE:
-        return "use y = x.detach(), which leaves x as it is, instead of x.detach_()";
-    case TGD_GRAPH_FREED:
-        return "add the losses up and call backward once; or pass retain_graph=True to the earlier backward or "
-               "autograd.grad; or detach() what one step hands on to the next (a hidden state, a running average)";
-    case TGD_STORAGE_FREED:
-        return "look for untyped_storage().resize_(0), an offload or a sharding that frees this tensor: it must come "
-               "back before backward";
-    case TGD_STORAGE_CHANGED:
-        return "look for x.data = ..., set_() or resize_() on this tensor between forward and backward";
-    case TGD_NO_GRAD_FN:
-        if (row->detail == TGD_DETAIL_LEAF_ROOT) {
-            return "do not call requires_grad_() on a computed value: find where the chain to the parameters was cut "
-                   "(detach, .data, item(), torch.tensor(...), no_grad)";
-        }
-        if (row->reason == TGD_REASON_REQUIRES_GRAD_OFF) {
-            return "call requires_grad_(True) on what should learn, before the forward";
-        }
-        return "look between the parameters and the root for detach(), .data, item(), numpy(), torch.tensor(...), "
-               "argmax or a comparison, a cast to integers, no_grad or inference_mode; call torchgraphdbg.inspect() on "
-               "intermediate tensors to find the last one that still has a grad_fn";
-    case TGD_IN_PLACE_REFUSED:
-        return row->node != TGD_NONE
-                   ? "use the out-of-place op and put the results together (torch.cat, torch.stack), or write to clone()"
-                   : "update a parameter under torch.no_grad(); to compute with it, use the out-of-place op or clone()";
-    case TGD_BAD_ROOT:
-        if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
-            return "look for x.data = ..., set_(), or a resize or squeeze in place under no_grad on the root";
-        }
-        return row->detail == TGD_DETAIL_INPUT_NO_GRAD
-                   ? "call requires_grad_(True) on it before the forward, or leave it out of inputs"
-                   : "reduce it first (loss.mean(), loss.sum()), or pass gradient= to backward()";
-    case TGD_UNREACHED_PARAMETER:
-        switch ((tgd_detail)row->detail) {
-        case TGD_DETAIL_TURNED_OFF:
-            return "set requires_grad_(True) again before backward";
-        case TGD_DETAIL_REPLACED:
-            return "run the forward again after replacing a parameter, and give the optimizer the new one";
-        case TGD_DETAIL_NOT_A_LEAF:
-            return "create it on its final device and dtype first and call requires_grad_() last; or call "
-                   "retain_grad() on it to see its gradient";
-        default:
-            return "either the forward never used it, or the chain was cut on the way (detach, .data, item(), no_grad, "
-                   "argmax, a cast to integers): call torchgraphdbg.inspect(x, params=...) on intermediate tensors to "
-                   "find the last one that still reaches it; set requires_grad_(False) if it is not meant to learn";
-        }
-    case TGD_NOT_DIFFERENTIABLE:
-        if (row->detail == TGD_DETAIL_ONCE) {
-            return "leave create_graph out; or take once_differentiable off and write this backward with ops that have "
-                   "a derivative";
-        }
-        return row->detail == TGD_DETAIL_ERROR_NODE
-                   ? "replace the op, or keep it out of the graph with detach(); after once_differentiable, do not "
-                     "differentiate the gradient again"
-                   : "run this part without torch.compile (torch.compiler.disable), or without create_graph";
-    case TGD_CHECK_OFF:
-        return "avoid in-place ops on tensors inside a checkpoint or under saved-tensor hooks: they change gradients "
-               "without an error";
-    default:
-        return "";
-    }
-}
-
-void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding)
-{
-    tgd_text_str(text, hint_of(report, &report->findings[finding]));
-}
-
-/* ---- the verdict ---- */
-
-static void verdict_of_saved(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
-{
-    const tgd_saved_row *saved = &report->graph.saved[row->saved];
-    const char *parameter = saved_parameter(report, saved);
-    if (row->kind == TGD_GRAPH_FREED) {
-        tgd_text_str(text, "an earlier backward already used and freed this part of the graph");
-        return;
-    }
-    if (parameter != NULL) {
-        tgd_text_str(text, "parameter ");
-        name(text, parameter);
-    } else {
-        tgd_text_str(text, "its saved ");
-        saved_name(text, saved);
-    }
-    switch ((tgd_finding_kind)row->kind) {
-    case TGD_SILENTLY_MODIFIED:
-        tgd_text_str(text, " was changed where the version check does not see it");
-        break;
-    case TGD_MODIFIED_IN_PLACE:
-        tgd_text_str(text, parameter != NULL ? " was changed in place after the forward used it"
-                                             : " was changed in place");
-        break;
-    case TGD_DETACHED_IN_PLACE:
-        tgd_text_str(text, " was cut off by detach_()");
-        break;
-    case TGD_STORAGE_FREED:
-        tgd_text_str(text, " has lost its data");
-        break;
-    default:
-        tgd_text_str(text, " has another size than in the forward");
-    }
-}
-
-/* " by add_ at net.py:31" */
-static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
-{
-    if (row->culprit && row->where != TGD_NONE) {
-        tgd_text_str(text, row->op != NULL ? " by " : "");
-        tgd_text_str(text, row->op != NULL ? row->op : "");
-        tgd_text_str(text, " at ");
-        source_phrase(text, &report->sources[row->where]);
-    }
-}
-
-static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
-{
-    bool certain = row->severity == TGD_ERROR;
-    if (row->kind == TGD_SILENTLY_MODIFIED) {
-        tgd_text_str(text, "a gradient will be wrong at ");
-        tgd_node_phrase(text, report, row->node);
-        tgd_text_str(text, ", without an error: ");
-        verdict_of_saved(text, report, row);
-        verdict_culprit(text, report, row);
-        return;
-    }
-    if (row->detail == TGD_DETAIL_REFUSED_WRITE) {
-        tgd_text_str(text, "PyTorch refused an in-place op in the forward:");
-        tgd_text_str(text, row->where == TGD_NONE ? " " : "");
-        tgd_text_str(text, row->where == TGD_NONE ? row->op : "");
-        verdict_culprit(text, report, row);
-        return;
-    }
-    if (row->detail == TGD_DETAIL_REFUSED_ROOT) {
-        tgd_text_str(text, "backward() was refused: ");
-        tgd_text_line(text, report->refused_message == NULL ? "" : report->refused_message, 80);
-        return;
-    }
-    bool crash = row->kind == TGD_STORAGE_FREED || row->kind == TGD_STORAGE_CHANGED;
-    tgd_text_str(text, "backward() ");
-    tgd_text_str(text, certain ? "will " : "may ");
-    tgd_text_str(text, crash ? "raise or crash" : "raise");
-    if (row->node != TGD_NONE && row->root == TGD_NONE) {
-        tgd_text_str(text, " at ");
-        tgd_node_phrase(text, report, row->node);
-    }
-    tgd_text_str(text, ": ");
-    if (row->saved != TGD_NONE) {
-        verdict_of_saved(text, report, row);
-        verdict_culprit(text, report, row);
-    } else if (row->kind == TGD_NO_GRAD_FN) {
-        root_phrase(text, report, row->root);
-        tgd_text_str(text, " has no grad_fn");
-        tgd_text_str(text, row->culprit ? ": cut" : "");
-        verdict_culprit(text, report, row);
-    } else if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
-        root_phrase(text, report, row->root);
-        tgd_text_str(text, " has another shape than its grad_fn knows");
-    } else if (row->kind == TGD_BAD_ROOT) {
-        tgd_text_printf(text, "inputs[%lu] does not require grad", (unsigned long)row->other);
-    } else if (row->detail == TGD_DETAIL_LEAF_RESHAPED) {
-        tgd_text_str(text, "the leaf has another shape or dtype than in the forward");
-    } else {
-        tgd_text_str(text, row->severity == TGD_ERROR ? "this node has no derivative"
-                                                      : "its gradient cannot be differentiated again");
-    }
-}
-
-static void verdict_of_unreached(tgd_text *text, const tgd_report *report, uint32_t first)
-{
-    uint32_t n = 0;
-    for (uint32_t i = first; i < report->n_findings; i++) {
-        n += report->findings[i].kind == TGD_UNREACHED_PARAMETER;
-    }
-    tgd_text_str(text, "backward() runs, but ");
-    if (n > 1) {
-        tgd_text_count(text, n);
-        tgd_text_str(text, " parameters get no gradient: ");
-    }
-    for (uint32_t i = first, shown = 0; i < report->n_findings && shown < 2; i++) {
-        if (report->findings[i].kind == TGD_UNREACHED_PARAMETER) {
-            tgd_text_str(text, shown++ > 0 ? ", " : "");
-            tgd_text_line(text, report->parameters[report->findings[i].parameter].name, 48);
-        }
-    }
-    tgd_text_str(text, n > 2 ? ", ..." : n == 1 ? " gets no gradient" : "");
-    if (report->findings[first].culprit) {
-        tgd_text_str(text, ": cut");
-        verdict_culprit(text, report, &report->findings[first]);
-    }
-}
-
-static void verdict_of_health(tgd_text *text, const tgd_report *report)
-{
-    tgd_summary summary;
-    tgd_report_summary(report, &summary);
-    tgd_text_str(text, "no fault found: backward() will run ");
-    tgd_text_count(text, summary.n_executed);
-    tgd_text_str(text, summary.n_executed == 1 ? " node" : " nodes");
-    if (summary.n_parameters_reached > 0) {
-        bool all = summary.n_parameters_reached == summary.n_parameters;
-        tgd_text_str(text, all ? " and reach all " : " and reach ");
-        tgd_text_count(text, summary.n_parameters_reached);
-        if (!all) {
-            tgd_text_str(text, " of ");
-            tgd_text_count(text, summary.n_parameters);
-        }
-        tgd_text_str(text, summary.n_parameters == 1 ? " parameter" : " parameters");
-    }
-    if (summary.n_unchecked > 0) {
-        tgd_text_str(text, "; ");
-        tgd_text_count(text, summary.n_unchecked);
-        tgd_text_str(text, summary.n_unchecked == 1 ? " thing is unchecked" : " things are unchecked");
-    }
-}
-
-void tgd_verdict_write(tgd_text *text, const tgd_report *report)
-{
-    if (report->n_errors + report->n_warnings == 0) {
-        verdict_of_health(text, report);
-        return;
-    }
-    const tgd_finding_row *first = &report->findings[0];
-    if (first->detail == TGD_DETAIL_LEAF_ROOT) {
-        tgd_text_str(text, "backward() fills only the root's own grad: ");
-        root_phrase(text, report, first->root);
-        tgd_text_str(text, " is a leaf");
-    } else if (first->kind == TGD_UNREACHED_PARAMETER) {
-        verdict_of_unreached(text, report, 0);
-    } else {
-        verdict_of_fault(text, report, first);
-    }
-    if (report->n_errors > 1) {
-        tgd_text_str(text, " (and ");
-        tgd_text_count(text, report->n_errors - 1);
-        tgd_text_str(text, report->n_errors == 2 ? " more error)" : " more errors)");
-    }
 }
 
 /* ---- snprintf's manners for tgd.h ---- */

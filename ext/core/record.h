@@ -134,6 +134,10 @@ typedef struct tgd_refusal {
     tgd_place place;            /* with a refused root */
 } tgd_refusal;
 
+struct tgd_report;
+/* Does the report's record reach back to every node of its graph? */
+bool tgd_report_covered(const struct tgd_report *report);
+
 /* Supplied by the Python binding; takes the GIL itself. Returns 0 where nothing is known of the place. */
 typedef int (*tgd_place_resolver)(const tgd_place *place, tgd_source *out);
 

@@ -102,6 +102,8 @@ tgd_status tgd_report_add(tgd_report *report, tgd_finding_row row, tgd_error *er
 void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding);
 void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding);
 void tgd_verdict_write(tgd_text *text, const tgd_report *report);
+/* "net.py:31" */
+void tgd_source_phrase(tgd_text *text, const tgd_source_row *source);
 /* "fc.weight" or "a leaf"; "MulBackward0"; "MulBackward0 in CopySlices" */
 void tgd_node_phrase(tgd_text *text, const tgd_report *report, tgd_node v);
 

@@ -87,8 +87,8 @@ tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_e
     for (uint32_t r = 0; r < report->graph.n_roots && status == TGD_OK; r++) {
         if (is_reshaped(report, &report->graph.roots[r])) {
             report->root_fails = true;
-            status = add(report, TGD_BAD_ROOT, TGD_ERROR, TGD_DETAIL_ROOT_RESHAPED, TGD_REASON_DATA_SWAPPED, r, TGD_NONE,
-                         err);
+            status = add(report, TGD_BAD_ROOT, TGD_ERROR, TGD_DETAIL_ROOT_RESHAPED, TGD_REASON_DATA_SWAPPED, r,
+                         TGD_NONE, err);
         }
     }
     for (size_t i = 0; i < request->n_inputs && request->inputs != NULL && status == TGD_OK; i++) {

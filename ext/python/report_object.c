@@ -40,24 +40,48 @@ static PyObject *wrap(const tgd_py_state *state, tgd_report *captured)
     return (PyObject *)self;
 }
 
-PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request)
+static tgd_status capture_since(tgd_report **out, const tgd_request *request, uint64_t since, tgd_error *err)
 {
     tgd_request complete = *request;
     tgd_record *record = NULL;
-    tgd_report *captured = NULL;
-    tgd_error err = {.status = TGD_OK};
-    tgd_status status = TGD_OK;
-    bool recording = tgd_py_recording();
-    Py_BEGIN_ALLOW_THREADS
-    if (recording) {
-        status = tgd_observe_take(&record, 0, &err);
-    }
+    tgd_status status = tgd_observe_take(&record, since, err);
     if (status == TGD_OK) {
         complete.record = record;
         complete.resolve = tgd_py_resolve_place;
-        status = tgd_report_capture(&captured, &complete, &err);
+        status = tgd_report_capture(out, &complete, err);
     }
     tgd_record_free(record);
+    return status;
+}
+
+/* A long recording holds many steps, and a report is about one: the last rows first, all of them only where the
+   graph has nodes from before. */
+static tgd_status capture(tgd_report **out, const tgd_request *request, bool recording, tgd_error *err)
+{
+    if (!recording) {
+        return tgd_report_capture(out, request, err);
+    }
+    uint64_t since = tgd_observe_recent();
+    tgd_report *captured = NULL;
+    tgd_status status = capture_since(&captured, request, since, err);
+    if (status == TGD_OK && since > 0 && !tgd_report_covered(captured)) {
+        tgd_report_free(captured);
+        status = capture_since(&captured, request, 0, err);
+    }
+    if (status == TGD_OK) {
+        *out = captured;
+    }
+    return status;
+}
+
+PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request)
+{
+    tgd_report *captured = NULL;
+    tgd_error err = {.status = TGD_OK};
+    tgd_status status;
+    bool recording = tgd_py_recording();
+    Py_BEGIN_ALLOW_THREADS
+    status = capture(&captured, request, recording, &err);
     Py_END_ALLOW_THREADS
     return status == TGD_OK ? wrap(state, captured) : tgd_py_raise(state, status, &err, NULL);
 }

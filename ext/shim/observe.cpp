@@ -39,6 +39,7 @@ TGD_PRIVATE(observed_version, c10::VariableVersion, version_counter_)
 
 constexpr std::size_t most_rows = 1u << 17;   /* of a kind, in each of a thread's two generations */
 constexpr std::size_t most_ids = 1u << 20;    /* the same, for ids */
+constexpr std::size_t recent_runs = 8;
 constexpr std::size_t most_runs = 1u << 12;
 constexpr std::size_t most_modes = 64;        /* blocks of no_grad and the like within one another */
 constexpr std::size_t most_tensors = 64;      /* of one op: more are not followed */
@@ -698,22 +699,38 @@ template <class Row> Row *copy_rows(const std::vector<Row> &rows)
     return copy;
 }
 
+/* A thread's rows come in the order of their times, but for a few that overlap: from a little before on. */
+template <class Row, class Time>
+typename std::vector<Row>::const_iterator from(const std::vector<Row> &rows, std::uint64_t since, Time time)
+{
+    auto first = std::lower_bound(rows.begin(), rows.end(), since,
+                                  [&](const Row &row, std::uint64_t wanted) { return time(row) < wanted; });
+    constexpr std::ptrdiff_t overlap = 64;
+    return first - std::min<std::ptrdiff_t>(first - rows.begin(), since == 0 ? 0 : overlap);
+}
+
 void gather(generation &all, const generation &part, std::uint64_t since)
 {
-    for (tgd_op_row row : part.ops) {
-        if (row.time >= since) {
-            auto first = part.ids.begin() + row.first_id;
-            row.first_id = static_cast<std::uint32_t>(all.ids.size());
-            all.ids.insert(all.ids.end(), first, first + row.n_in + row.n_out);
-            all.ops.push_back(row);
+    auto time = [](const auto &row) { return row.time; };
+    for (auto row = from(part.ops, since, time); row != part.ops.end(); ++row) {
+        if (row->time >= since) {
+            auto first = part.ids.begin() + row->first_id;
+            all.ops.push_back(*row);
+            all.ops.back().first_id = static_cast<std::uint32_t>(all.ids.size());
+            all.ids.insert(all.ids.end(), first, first + row->n_in + row->n_out);
         }
     }
-    for (const tgd_write_row &row : part.writes) {
-        if (row.time >= since) {
-            all.writes.push_back(row);
+    for (auto row = from(part.writes, since, time); row != part.writes.end(); ++row) {
+        if (row->time >= since) {
+            all.writes.push_back(*row);
         }
     }
-    all.taken.insert(all.taken.end(), part.taken.begin(), part.taken.end());
+    auto run = [](const tgd_taken_row &row) { return row.run; };
+    for (auto row = from(part.taken, since, run); row != part.taken.end(); ++row) {
+        if (row->run >= since) {
+            all.taken.push_back(*row);
+        }
+    }
 }
 
 } // namespace
@@ -810,6 +827,17 @@ extern "C" tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_err
 extern "C" uint64_t tgd_observe_now(void)
 {
     return clock_of_rows.load();
+}
+
+extern "C" uint64_t tgd_observe_recent(void)
+{
+    std::uint64_t since = 0;
+    quietly([&] {
+        std::lock_guard<std::mutex> lock(logs().mutex);
+        std::size_t n = logs().runs.size();
+        since = n > recent_runs ? logs().runs[n - recent_runs].time : 0;
+    });
+    return since;
 }
 
 extern "C" void tgd_observe_grad_mode(int enabled)

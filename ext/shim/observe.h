@@ -30,6 +30,9 @@ void tgd_observe_stop(void);
 /* A copy of everything since `since` (0: everything held), all threads merged by time. Any thread. */
 tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_error *err);
 
+/* A time some backwards ago: what most graphs were made after, so that a report need not look through all. */
+uint64_t tgd_observe_recent(void);
+
 /* The count that times rows: what is recorded later has a higher one. */
 uint64_t tgd_observe_now(void);
 

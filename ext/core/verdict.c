@@ -1,0 +1,174 @@
+/* One sentence that says whether backward will work, and if not, where and why. */
+#include "words.h"
+
+#include <string.h>
+
+
+static void verdict_of_saved(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const tgd_saved_row *saved = &report->graph.saved[row->saved];
+    const char *parameter = tgd_saved_parameter(report, saved);
+    if (row->kind == TGD_GRAPH_FREED) {
+        tgd_text_str(text, "an earlier backward already used and freed this part of the graph");
+        return;
+    }
+    if (parameter != NULL) {
+        tgd_text_str(text, "parameter ");
+        tgd_name_phrase(text, parameter);
+    } else {
+        tgd_text_str(text, strcmp(saved->name, "saved_tensors") == 0 ? "its " : "its saved ");
+        tgd_saved_name_phrase(text, saved);
+    }
+    switch ((tgd_finding_kind)row->kind) {
+    case TGD_SILENTLY_MODIFIED:
+        tgd_text_str(text, " was changed where the version check does not see it");
+        break;
+    case TGD_MODIFIED_IN_PLACE:
+        tgd_text_str(text, parameter != NULL ? " was changed in place after the forward used it"
+                                             : " was changed in place");
+        break;
+    case TGD_DETACHED_IN_PLACE:
+        tgd_text_str(text, " was cut off by detach_()");
+        break;
+    case TGD_STORAGE_FREED:
+        tgd_text_str(text, " has lost its data");
+        break;
+    default:
+        tgd_text_str(text, " has another size than in the forward");
+    }
+}
+
+/* " by add_ at net.py:31" */
+static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->culprit && row->where != TGD_NONE) {
+        tgd_text_str(text, row->op != NULL ? " by " : "");
+        tgd_text_str(text, row->op != NULL ? row->op : "");
+        tgd_text_str(text, " at ");
+        tgd_source_phrase(text, &report->sources[row->where]);
+    }
+}
+
+static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    bool certain = row->severity == TGD_ERROR;
+    if (row->kind == TGD_SILENTLY_MODIFIED) {
+        tgd_text_str(text, "a gradient will be wrong at ");
+        tgd_node_phrase(text, report, row->node);
+        tgd_text_str(text, ", without an error: ");
+        verdict_of_saved(text, report, row);
+        verdict_culprit(text, report, row);
+        return;
+    }
+    if (row->detail == TGD_DETAIL_REFUSED_WRITE) {
+        tgd_text_str(text, "PyTorch refused an in-place op in the forward:");
+        tgd_text_str(text, row->where == TGD_NONE ? " " : "");
+        tgd_text_str(text, row->where == TGD_NONE ? row->op : "");
+        verdict_culprit(text, report, row);
+        return;
+    }
+    if (row->detail == TGD_DETAIL_REFUSED_ROOT) {
+        tgd_text_str(text, "backward() was refused: ");
+        tgd_text_line(text, report->refused_message == NULL ? "" : report->refused_message, 80);
+        return;
+    }
+    bool crash = row->kind == TGD_STORAGE_FREED || row->kind == TGD_STORAGE_CHANGED;
+    tgd_text_str(text, "backward() ");
+    tgd_text_str(text, certain ? "will " : "may ");
+    tgd_text_str(text, crash ? "raise or crash" : "raise");
+    if (row->node != TGD_NONE && row->root == TGD_NONE) {
+        tgd_text_str(text, " at ");
+        tgd_node_phrase(text, report, row->node);
+    }
+    tgd_text_str(text, ": ");
+    if (row->saved != TGD_NONE) {
+        verdict_of_saved(text, report, row);
+        verdict_culprit(text, report, row);
+    } else if (row->kind == TGD_NO_GRAD_FN) {
+        tgd_root_phrase(text, report, row->root);
+        tgd_text_str(text, " has no grad_fn");
+        tgd_text_str(text, row->culprit ? ": cut" : "");
+        verdict_culprit(text, report, row);
+    } else if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
+        tgd_root_phrase(text, report, row->root);
+        tgd_text_str(text, " has another shape than its grad_fn knows");
+    } else if (row->kind == TGD_BAD_ROOT) {
+        tgd_text_printf(text, "inputs[%lu] does not require grad", (unsigned long)row->other);
+    } else if (row->detail == TGD_DETAIL_LEAF_RESHAPED) {
+        tgd_text_str(text, "the leaf has another shape or dtype than in the forward");
+    } else {
+        tgd_text_str(text, row->severity == TGD_ERROR ? "this node has no derivative"
+                                                      : "its gradient cannot be differentiated again");
+    }
+}
+
+static void verdict_of_unreached(tgd_text *text, const tgd_report *report, uint32_t first)
+{
+    uint32_t n = 0;
+    for (uint32_t i = first; i < report->n_findings; i++) {
+        n += report->findings[i].kind == TGD_UNREACHED_PARAMETER;
+    }
+    tgd_text_str(text, "backward() runs, but ");
+    if (n > 1) {
+        tgd_text_count(text, n);
+        tgd_text_str(text, " parameters get no gradient: ");
+    }
+    for (uint32_t i = first, shown = 0; i < report->n_findings && shown < 2; i++) {
+        if (report->findings[i].kind == TGD_UNREACHED_PARAMETER) {
+            tgd_text_str(text, shown++ > 0 ? ", " : "");
+            tgd_text_line(text, report->parameters[report->findings[i].parameter].name, 48);
+        }
+    }
+    tgd_text_str(text, n > 2 ? ", ..." : n == 1 ? " gets no gradient" : "");
+    if (report->findings[first].culprit) {
+        tgd_text_str(text, ": cut");
+        verdict_culprit(text, report, &report->findings[first]);
+    }
+}
+
+static void verdict_of_health(tgd_text *text, const tgd_report *report)
+{
+    tgd_summary summary;
+    tgd_report_summary(report, &summary);
+    tgd_text_str(text, "no fault found: backward() will run ");
+    tgd_text_count(text, summary.n_executed);
+    tgd_text_str(text, summary.n_executed == 1 ? " node" : " nodes");
+    if (summary.n_parameters_reached > 0) {
+        bool all = summary.n_parameters_reached == summary.n_parameters;
+        tgd_text_str(text, all ? " and reach all " : " and reach ");
+        tgd_text_count(text, summary.n_parameters_reached);
+        if (!all) {
+            tgd_text_str(text, " of ");
+            tgd_text_count(text, summary.n_parameters);
+        }
+        tgd_text_str(text, summary.n_parameters == 1 ? " parameter" : " parameters");
+    }
+    if (summary.n_unchecked > 0) {
+        tgd_text_str(text, "; ");
+        tgd_text_count(text, summary.n_unchecked);
+        tgd_text_str(text, summary.n_unchecked == 1 ? " thing is unchecked" : " things are unchecked");
+    }
+}
+
+void tgd_verdict_write(tgd_text *text, const tgd_report *report)
+{
+    if (report->n_errors + report->n_warnings == 0) {
+        verdict_of_health(text, report);
+        return;
+    }
+    const tgd_finding_row *first = &report->findings[0];
+    if (first->detail == TGD_DETAIL_LEAF_ROOT) {
+        tgd_text_str(text, "backward() fills only the root's own grad: ");
+        tgd_root_phrase(text, report, first->root);
+        tgd_text_str(text, " is a leaf");
+    } else if (first->kind == TGD_UNREACHED_PARAMETER) {
+        verdict_of_unreached(text, report, 0);
+    } else {
+        verdict_of_fault(text, report, first);
+    }
+    if (report->n_errors > 1) {
+        tgd_text_str(text, " (and ");
+        tgd_text_count(text, report->n_errors - 1);
+        tgd_text_str(text, report->n_errors == 2 ? " more error)" : " more errors)");
+    }
+}
