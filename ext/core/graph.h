@@ -92,6 +92,7 @@ typedef struct tgd_root_row {
     uint64_t tensor;    /* address, 0: the root was a node */
     int64_t numel;
     uint64_t identity;  /* for the recorder (record.h) */
+    bool refused;       /* PyTorch will not give its grad_fn: a view it has lost track of */
     int8_t dtype, device_type, device_index, layout;
 } tgd_root_row;
 

@@ -30,6 +30,7 @@ typedef enum tgd_detail {
     TGD_DETAIL_COMPLEX_ROOT,
     TGD_DETAIL_REFUSED_ROOT,   /* refused by backward, in PyTorch's words */
     TGD_DETAIL_REFUSED_WRITE,  /* refused in the forward */
+    TGD_DETAIL_ROOT_LOST,      /* a view whose grad_fn PyTorch will not make anew */
     TGD_DETAIL_ROOT_RESHAPED,  /* has other sizes than its grad_fn was made with */
     TGD_DETAIL_INPUT_NO_GRAD,  /* input `other` of the request does not require grad */
     /* parameters */

@@ -350,6 +350,10 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
         tgd_text_str(text, " when its grad_fn was made: backward() raises \"invalid gradient\" before it runs a node");
         break;
     }
+    case TGD_DETAIL_ROOT_LOST:
+        tgd_text_str(text, " is a view whose base was changed in place in a way that PyTorch cannot follow: backward() "
+                           "raises when it asks for the view's grad_fn");
+        break;
     case TGD_DETAIL_NOT_SCALAR:
         tgd_text_str(text, " is not a scalar: backward() raises \"grad can be implicitly created only for scalar "
                            "outputs\" unless it is given a gradient");

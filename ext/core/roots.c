@@ -33,6 +33,10 @@ static tgd_status judge_root(tgd_report *report, uint32_t r, tgd_error *err)
     if (root->flags == 0) {
         return TGD_OK; /* given as a node */
     }
+    if (root->refused) {
+        report->root_fails = true;
+        return add(report, TGD_BAD_ROOT, TGD_ERROR, TGD_DETAIL_ROOT_LOST, TGD_REASON_NONE, r, TGD_NONE, err);
+    }
     /* A view whose base changed since has no grad_fn of its own until it is asked for one: it is no leaf. A leaf
        whose requires_grad was turned off may still have its AccumulateGrad. */
     bool leaf = root->node == TGD_NONE || tgd_graph_type(&report->graph, root->node)->kind == TGD_NODE_ACCUMULATE_GRAD;

@@ -89,6 +89,9 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
         tgd_text_str(text, " has no grad_fn");
         tgd_text_str(text, row->culprit ? ": cut" : "");
         verdict_culprit(text, report, row);
+    } else if (row->detail == TGD_DETAIL_ROOT_LOST) {
+        tgd_root_phrase(text, report, row->root);
+        tgd_text_str(text, " is a view that PyTorch has lost track of");
     } else if (row->detail == TGD_DETAIL_ROOT_RESHAPED) {
         tgd_root_phrase(text, report, row->root);
         tgd_text_str(text, " has another shape than its grad_fn knows");

@@ -506,7 +506,15 @@ static tgd_status read_root(walker *w, const tgd_root *root, tgd_root_row *row)
         row->layout = tensor.layout;
         tgd_status status = tgd_shapes_intern(&w->graph->shapes, tensor.sizes, tensor.ndim, &row->shape, w->err);
         if (status == TGD_OK) {
-            status = tgd_torch_tensor_node(root->tensor, &node, &row->output_nr, w->err);
+            tgd_error refusal;
+            status = tgd_torch_tensor_node(root->tensor, &node, &row->output_nr, &refusal);
+            row->refused = status == TGD_ETORCH;
+            if (row->refused) {
+                node = NULL;
+                status = TGD_OK;
+            } else if (status != TGD_OK && w->err != NULL) {
+                *w->err = refusal;
+            }
         }
         if (status != TGD_OK) {
             return status;

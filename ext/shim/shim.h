@@ -76,7 +76,7 @@ const char *tgd_torch_layout_name(int layout);      /* "strided" */
 /* ---- nodes ---- */
 
 typedef struct tgd_torch_node_info {
-    const void *type; /* identity of the C++ class, same for all its nodes; key for tgd_torch_type_name */
+    const void *type; /* identity of the C++ class, same for all its nodes; one key for what is known of it */
     uint64_t sequence_nr, thread_id;
     size_t n_edges, n_inputs;
     uint32_t n_pre_hooks, n_tensor_pre_hooks, n_retain_grad_hooks, n_post_hooks;
@@ -86,7 +86,7 @@ typedef struct tgd_torch_node_info {
     const tgd_torch_tensor *variable; /* AccumulateGrad's leaf, else NULL */
 } tgd_torch_node_info;
 
-/* O(1), no lock. `cached` is where the caller keeps, per class, what it learnt; see tgd_torch_type_read. */
+/* O(1), no lock. */
 void tgd_torch_node_read(const tgd_torch_node *node, tgd_torch_node_info *out);
 
 /* The class's name without namespace ("MulBackward0"), for ever. For TGD_NODE_PYTHON: "" (each has its own,
