@@ -1,4 +1,5 @@
-/* A hash table from addresses (or any 64-bit keys but 0) to 32-bit indices. */
+/* A hash table from addresses (or any 64-bit keys but 0) to 32-bit indices. Keys that differ only in their low six
+   bits are looked through one by one: spread small numbers first. */
 #ifndef TGD_ADDRESS_MAP_H
 #define TGD_ADDRESS_MAP_H
 
@@ -20,6 +21,9 @@ uint32_t *tgd_address_map_at(tgd_address_map *map, uint64_t key);
 
 /* The value, or TGD_NONE. */
 uint32_t tgd_address_map_find(const tgd_address_map *map, uint64_t key);
+
+/* Asks for the key's slot ahead of its use. */
+void tgd_address_map_prefetch(const tgd_address_map *map, uint64_t key);
 
 void tgd_address_map_clear(tgd_address_map *map);
 

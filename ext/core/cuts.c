@@ -49,13 +49,19 @@ static bool means_nothing(const tgd_op_row *op)
            only_looks(tgd_bare_name(op->name));
 }
 
+/* Numbers given to leaves are small and close together: spread for the map. */
+static uint64_t key_of(tgd_identity id)
+{
+    return id & TGD_IDENTITY_NODE ? id : id << 8;
+}
+
 /* What arrives at an op: FLOWS if the gradient does, else the earliest cut, else TGD_NONE. */
 static uint32_t arriving(const search *s, const tgd_op_row *op)
 {
     const tgd_identity *ids = s->evidence->record->ids + op->first_id;
     uint32_t best = TGD_NONE;
     for (uint32_t i = 0; i < op->n_in; i++) {
-        uint32_t here = tgd_address_map_find(&s->reached, ids[i]);
+        uint32_t here = tgd_address_map_find(&s->reached, key_of(ids[i]));
         if (here == FLOWS) {
             return FLOWS;
         }
@@ -66,7 +72,7 @@ static uint32_t arriving(const search *s, const tgd_op_row *op)
 
 static tgd_status reach(search *s, tgd_identity id, uint32_t how)
 {
-    uint32_t *known = id == 0 ? NULL : tgd_address_map_at(&s->reached, id);
+    uint32_t *known = id == 0 ? NULL : tgd_address_map_at(&s->reached, key_of(id));
     if (id != 0 && known == NULL) {
         return tgd_fail_memory(s->evidence->err);
     }
@@ -129,7 +135,7 @@ static tgd_status follow(search *s, tgd_identity id)
             /* no parameter is asked for: any op that loses a gradient is where one ends */
             const tgd_identity *ids = record->ids + record->ops[i].first_id;
             for (uint32_t k = 0; k < record->ops[i].n_in && status == TGD_OK; k++) {
-                if (tgd_address_map_find(&s->reached, ids[k]) == TGD_NONE) {
+                if (tgd_address_map_find(&s->reached, key_of(ids[k])) == TGD_NONE) {
                     status = reach(s, ids[k], FLOWS);
                 }
             }
@@ -157,7 +163,7 @@ static uint32_t cut_before_roots(const search *s)
     const tgd_graph *graph = &s->evidence->report->graph;
     uint32_t best = TGD_NONE;
     for (uint32_t r = 0; r < graph->n_roots; r++) {
-        uint32_t here = tgd_address_map_find(&s->reached, identity_of_root(graph, r));
+        uint32_t here = tgd_address_map_find(&s->reached, key_of(identity_of_root(graph, r)));
         if (here != FLOWS && here < best) {
             best = here;
         }

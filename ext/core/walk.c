@@ -7,7 +7,8 @@
 
 enum {
     PYTHON_BATCH = 4096, /* nodes read before other Python threads get their turn */
-    NODE_LINES = 6       /* cache lines of a typical Node with one saved tensor */
+    NODE_LINES = 6,      /* cache lines of a typical Node with one saved tensor */
+    EDGES_AHEAD = 4
 };
 
 typedef struct walker {
@@ -154,6 +155,7 @@ static int add_saved(void *context, const tgd_torch_saved *saved)
         w->raises = true;
         return 0;
     }
+    tgd_address_map_prefetch(&w->lookup->storages, saved->tensor.storage);
     tgd_saved_row *rows = tgd_grow(graph->saved, &graph->saved_capacity, (size_t)graph->n_saved + 1, sizeof *rows);
     if (rows == NULL) {
         w->status = tgd_fail_memory(w->err);
@@ -372,16 +374,25 @@ static tgd_status read_saved(walker *w, tgd_node v, const tgd_torch_node *node)
     return visit == TGD_VISIT_PYTHON ? postpone(w, v) : TGD_OK;
 }
 
-/* The next node, on its way into the cache while this one is read: on large graphs waiting for memory is most of the
-   time. Touches nothing, and may be given any address. */
-static void fetch_ahead(const char *address)
+/* The nodes this one leads to, and their places in the table, on their way into the cache while it is read: on large
+   graphs waiting for memory is most of the time. */
+static void fetch_ahead(const walker *w, const tgd_torch_node *node, size_t n_edges)
 {
 #if defined(__GNUC__)
-    for (int line = 0; line < NODE_LINES; line++) {
-        __builtin_prefetch(address + line * 64);
+    for (size_t k = 0; k < n_edges && k < EDGES_AHEAD; k++) {
+        uint32_t input_nr;
+        const char *next = (const char *)tgd_torch_node_edge(node, k, &input_nr);
+        if (next != NULL) {
+            tgd_address_map_prefetch(&w->lookup->nodes, (uint64_t)(uintptr_t)next);
+            for (int line = 0; line < NODE_LINES; line++) {
+                __builtin_prefetch(next + line * 64);
+            }
+        }
     }
 #else
-    (void)address;
+    (void)w;
+    (void)node;
+    (void)n_edges;
 #endif
 }
 
@@ -408,13 +419,8 @@ static tgd_status read_node(walker *w, tgd_node v)
     }
     row->type = w->last_type;
 
-    tgd_status status = info.n_edges == 0 ? TGD_OK : read_edges(w, v, node, info.n_edges);
-    if ((size_t)v + 1 < graph->n_nodes) {
-        fetch_ahead((const char *)(uintptr_t)graph->nodes[v + 1].address);
-    }
-    if (status == TGD_OK) {
-        status = read_hooks(w, v, &info);
-    }
+    fetch_ahead(w, node, info.n_edges);
+    tgd_status status = read_hooks(w, v, &info);
     if (status == TGD_OK && info.n_inputs > 0) {
         status = read_inputs(w, v, node, info.n_inputs);
     }
@@ -425,6 +431,9 @@ static tgd_status read_node(walker *w, tgd_node v)
         status = postpone(w, v);
     } else if (status == TGD_OK && info.has_saved) {
         status = read_saved(w, v, node);
+    }
+    if (status == TGD_OK && info.n_edges > 0) {
+        status = read_edges(w, v, node, info.n_edges);
     }
     return status;
 }

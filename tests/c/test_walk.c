@@ -505,11 +505,19 @@ static void bad_requests(void)
     fake_reset();
 }
 
-static void a_throw_in_torch_comes_back(void)
+/* backward() would raise as well: a finding, not an error of ours. */
+static void a_root_that_torch_refuses(void)
 {
     tgd_torch_tensor *w = fake_leaf(FAKE_SCALAR);
     w->node_status = TGD_ETORCH;
-    refused(&(tgd_request){.roots = &(tgd_root){.tensor = w}, .n_roots = 1}, TGD_ETORCH);
+    tgd_report *report = probe(w);
+    tgd_finding_info finding;
+    CHECK_INT(tgd_report_n_findings(report), 1);
+    tgd_report_finding(report, 0, &finding);
+    CHECK_INT(finding.kind, TGD_BAD_ROOT);
+    CHECK_INT(finding.severity, TGD_ERROR);
+    CHECK_INT(tgd_report_n_nodes(report), 0);
+    tgd_report_free(report);
     fake_reset();
 }
 
@@ -580,4 +588,4 @@ CHECK_MAIN(TEST(one_node), TEST(edges_carry_input_numbers), TEST(a_diamond_is_re
            TEST(a_root_without_node_is_captured_beside_others), TEST(copy_slices), TEST(python_nodes),
            TEST(many_python_classes), TEST(unknown_and_busy_nodes_are_unchecked), TEST(odd_tensors),
            TEST(storages_are_counted_once), TEST(a_second_capture_says_the_same), TEST(bad_requests),
-           TEST(a_throw_in_torch_comes_back), TEST(a_long_chain_on_a_small_stack))
+           TEST(a_root_that_torch_refuses), TEST(a_long_chain_on_a_small_stack))
