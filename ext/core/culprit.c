@@ -83,6 +83,7 @@ static tgd_status name_culprit(tgd_evidence *evidence, tgd_finding_row *row)
     const tgd_write_row *write = NULL;
     if (row->kind == TGD_GRAPH_FREED) {
         const tgd_run_row *run = freeing_run(evidence, row->node);
+        row->culprit = run != NULL;
         return run == NULL ? TGD_OK : tgd_evidence_source(evidence, &run->place, &row->where);
     }
     if (!made_at(evidence, row->node, &since)) {
@@ -177,5 +178,6 @@ tgd_status tgd_find_culprits(tgd_evidence *evidence)
             status = name_culprit(evidence, &report->findings[i]);
         }
     }
-    return status == TGD_OK ? find_silent(evidence) : status;
+    bool only_refused = report->refused && report->refusal.write != NULL;
+    return status == TGD_OK && !only_refused ? find_silent(evidence) : status;
 }

@@ -215,24 +215,47 @@ static tgd_status explain(tgd_evidence *evidence, tgd_finding_row *row, uint32_t
     return tgd_evidence_source(evidence, &op->place, &row->where);
 }
 
-/* The value went somewhere, but not to a root. */
+/* When the step that made the roots began: with the last backward before them. What a parameter was used for earlier,
+   in another step or for another loss, cuts nothing here. */
+static uint64_t step_began(const search *s)
+{
+    const tgd_record *record = s->evidence->record;
+    const tgd_graph *graph = &s->evidence->report->graph;
+    uint64_t newest = 0, began = 0;
+    for (uint32_t r = 0; r < graph->n_roots; r++) {
+        tgd_node v = graph->roots[r].node;
+        const tgd_op_row *op = v == TGD_NONE ? NULL : tgd_evidence_op(s->evidence, v);
+        newest = op != NULL && op->time > newest ? op->time : newest;
+    }
+    for (uint32_t i = 0; i < record->n_runs && record->runs[i].time < newest; i++) {
+        began = record->runs[i].time;
+    }
+    return began;
+}
+
+/* The value went somewhere, but is not seen to reach a root: it left torch, or what was computed was dropped. Not
+   proved, and named as such; a use under no_grad is a validation pass as likely as not, and is not named at all. */
 static tgd_status explain_lost(search *s, tgd_finding_row *row)
 {
+    const tgd_record *record = s->evidence->record;
     uint32_t cut = s->dead_end != TGD_NONE ? s->dead_end : s->first_cut;
+    uint32_t use = cut != TGD_NONE ? cut : s->last_flow;
+    if (use == TGD_NONE) {
+        row->reason = record->dropped == 0 ? TGD_REASON_NEVER_USED : TGD_REASON_NONE;
+        return TGD_OK;
+    }
+    const tgd_op_row *op = &record->ops[use];
+    if (op->time < step_began(s)) {
+        return TGD_OK;
+    }
+    row->unsure = true;
     if (cut != TGD_NONE) {
-        return explain(s->evidence, row, cut);
+        return op->flags & TGD_OP_GRAD_MODE ? explain(s->evidence, row, cut) : TGD_OK;
     }
-    if (s->last_flow != TGD_NONE) {
-        const tgd_op_row *op = &s->evidence->record->ops[s->last_flow];
-        row->reason = TGD_REASON_OUTPUT_DROPPED;
-        row->op = tgd_bare_name(op->name);
-        row->culprit = true;
-        return tgd_evidence_source(s->evidence, &op->place, &row->where);
-    }
-    if (s->evidence->record->dropped == 0) {
-        row->reason = TGD_REASON_NEVER_USED;
-    }
-    return TGD_OK;
+    row->reason = TGD_REASON_OUTPUT_DROPPED;
+    row->op = tgd_bare_name(op->name);
+    row->culprit = true;
+    return tgd_evidence_source(s->evidence, &op->place, &row->where);
 }
 
 static tgd_status explain_parameter(search *s, tgd_finding_row *row, uint32_t *root_cut)
@@ -267,7 +290,22 @@ static tgd_status explain_root(search *s, tgd_finding_row *row, uint32_t root_cu
             root_cut = s->dead_end;
         }
     }
-    return root_cut == TGD_NONE ? TGD_OK : explain(s->evidence, row, root_cut);
+    if (root_cut != TGD_NONE) {
+        return explain(s->evidence, row, root_cut);
+    }
+    const tgd_report *report = s->evidence->report;
+    for (uint32_t i = 0; i < report->n_findings; i++) {
+        const tgd_finding_row *other = &report->findings[i];
+        if (other->kind == TGD_UNREACHED_PARAMETER && other->culprit) {
+            row->reason = other->reason;
+            row->op = other->op;
+            row->where = other->where;
+            row->culprit = true;
+            row->unsure = other->unsure;
+            break;
+        }
+    }
+    return TGD_OK;
 }
 
 static bool wants_reason(const tgd_finding_row *row)

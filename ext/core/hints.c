@@ -83,6 +83,10 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
                    ? "use the out-of-place op and put the results together (torch.cat, torch.stack), or write to clone()"
                    : "update a parameter under torch.no_grad(); to compute with it, use the out-of-place op or clone()";
     case TGD_BAD_ROOT:
+        if (row->detail == TGD_DETAIL_INPUT_UNUSED) {
+            return "look whether the root is computed from it; torch.autograd.grad(..., allow_unused=True) gives None for "
+                   "it";
+        }
         if (row->detail == TGD_DETAIL_ROOT_LOST) {
             return "do not change the base in place after taking several views of it, or a view under no_grad; clone() "
                    "the view when it is taken";

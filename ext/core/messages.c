@@ -335,6 +335,13 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
                         (unsigned long)row->other);
         return;
     }
+    if (row->detail == TGD_DETAIL_INPUT_UNUSED) {
+        tgd_text_printf(text,
+                        "inputs[%lu] is not in this graph: backward(inputs=...) will leave its grad as it is, and "
+                        "autograd.grad() refuses it",
+                        (unsigned long)row->other);
+        return;
+    }
     tgd_root_phrase(text, report, row->root);
     root_tensor(text, report, row->root);
     switch ((tgd_detail)row->detail) {
@@ -426,12 +433,14 @@ static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_f
         return;
     }
     const tgd_source_row *source = &report->sources[row->where];
-    tgd_text_str(text, row->culprit ? "; by " : "; made by ");
-    tgd_text_str(text, row->op != NULL ? row->op : row->kind == TGD_GRAPH_FREED ? "the backward" : "the code");
+    bool freed = row->kind == TGD_GRAPH_FREED && row->culprit;
+    bool cut = row->kind == TGD_UNREACHED_PARAMETER || row->kind == TGD_NO_GRAD_FN;
+    tgd_text_str(text, freed ? "; freed by " : !row->culprit ? "; made by " : !cut ? "; by " : row->unsure ? "; perhaps " : "; ");
+    tgd_text_str(text, row->op != NULL ? row->op : freed ? "the backward" : "the code");
     tgd_text_str(text, " at ");
     tgd_source_phrase(text, source);
     if (source->module[0] != '\0') {
-        tgd_text_str(text, " in ");
+        tgd_text_str(text, " in module ");
         tgd_name_phrase(text, source->module);
     }
 }

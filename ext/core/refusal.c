@@ -36,8 +36,8 @@ tgd_status tgd_judge_refusal(tgd_report *report, tgd_error *err)
                            .node = TGD_NONE, .saved = TGD_NONE, .parameter = TGD_NONE, .root = 0,
                            .other = TGD_NONE, .where = TGD_NONE, .culprit = true, .group = report->n_groups++};
     tgd_node root = report->graph.n_roots > 0 ? report->graph.roots[0].node : TGD_NONE;
+    report->root_fails = true;
     if (write == NULL) {
-        report->root_fails = true;
         row.node = root;
     } else {
         row.op = tgd_bare_name(write->name);

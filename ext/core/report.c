@@ -95,7 +95,7 @@ static tgd_status read_parameters(tgd_report *report, const tgd_lookup *lookup, 
 
 /* The nodes that backward(inputs=...) must reach: an input's AccumulateGrad, or the grad_fn it came from, which
    runs too unless grad() asks (see GraphTask::init_to_execute). */
-static tgd_status mark_end_points(uint8_t **out, const tgd_report *report, const tgd_lookup *lookup,
+static tgd_status mark_end_points(uint8_t **out, tgd_report *report, const tgd_lookup *lookup,
                                   const tgd_request *request, tgd_error *err)
 {
     *out = NULL;
@@ -118,6 +118,8 @@ static tgd_status mark_end_points(uint8_t **out, const tgd_report *report, const
         if (v != TGD_NONE) {
             bool leaf = report->graph.nodes[v].leaf != TGD_NONE;
             end_points[v] = request->captures && !leaf ? TGD_END_TAKES : TGD_END_RUNS;
+        } else if (report->lost_input == TGD_NONE && !request->captures) {
+            report->lost_input = (uint32_t)i; /* grad(allow_unused=True) may mean it so */
         }
     }
     *out = end_points;
@@ -184,13 +186,14 @@ static tgd_status write_verdict(tgd_report *report, tgd_error *err)
 static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_error *err)
 {
     tgd_status status = tgd_judge_refusal(report, err);
-    if (status == TGD_OK) {
+    bool only_refused = report->refused && report->refusal.write != NULL; /* no backward was tried */
+    if (status == TGD_OK && !only_refused) {
         status = tgd_judge_roots(report, request, err);
     }
-    if (status == TGD_OK) {
+    if (status == TGD_OK && !only_refused) {
         status = tgd_judge_nodes(report, err);
     }
-    if (status == TGD_OK) {
+    if (status == TGD_OK && !only_refused) {
         status = tgd_judge_parameters(report, err);
     }
     if (status == TGD_OK) {
@@ -235,6 +238,7 @@ static tgd_report *new_report(const tgd_request *request, tgd_error *err)
         tgd_fail_memory(err);
         return NULL;
     }
+    report->lost_input = TGD_NONE;
     report->has_parameters = request->parameters != NULL;
     report->has_inputs = request->inputs != NULL;
     report->create_graph = request->create_graph != 0;

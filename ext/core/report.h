@@ -34,6 +34,7 @@ typedef struct tgd_finding_row {
     uint32_t where;     /* in sources, or TGD_NONE */
     const char *op;     /* outermost op that ran there, without namespace, for ever; or NULL */
     bool culprit;       /* op and where are who did it, not the victim's own line */
+    bool unsure;        /* a cut that is not proved to lead to the root */
 } tgd_finding_row;
 
 /* A place in the user's source, in words. */
@@ -63,6 +64,7 @@ struct tgd_report {
     uint32_t first_error; /* place in the order of the first node that raises, or n_executed */
     uint32_t depth;
     bool has_parameters, create_graph, has_inputs;
+    uint32_t lost_input; /* the first of the request's inputs that is not in the graph, or TGD_NONE */
     bool refused;
     bool root_fails; /* backward refuses the roots themselves */
     bool live;       /* while it is captured: the tensors that rows name by address are alive */

@@ -104,5 +104,9 @@ tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_e
                          (uint32_t)i, err);
         }
     }
+    if (status == TGD_OK && report->lost_input != TGD_NONE && !report->root_fails) {
+        status = add(report, TGD_BAD_ROOT, TGD_NOTE, TGD_DETAIL_INPUT_UNUSED, TGD_REASON_NONE, TGD_NONE,
+                     report->lost_input, err);
+    }
     return status;
 }

@@ -41,7 +41,7 @@ static void verdict_of_saved(tgd_text *text, const tgd_report *report, const tgd
 /* " by add_ at net.py:31" */
 static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
-    if (row->culprit && row->where != TGD_NONE) {
+    if (row->culprit && !row->unsure && row->where != TGD_NONE) {
         tgd_text_str(text, row->op != NULL ? " by " : "");
         tgd_text_str(text, row->op != NULL ? row->op : "");
         tgd_text_str(text, " at ");
@@ -87,7 +87,7 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
     } else if (row->kind == TGD_NO_GRAD_FN) {
         tgd_root_phrase(text, report, row->root);
         tgd_text_str(text, " has no grad_fn");
-        tgd_text_str(text, row->culprit ? ": cut" : "");
+        tgd_text_str(text, row->culprit && !row->unsure ? ": cut" : "");
         verdict_culprit(text, report, row);
     } else if (row->detail == TGD_DETAIL_ROOT_LOST) {
         tgd_root_phrase(text, report, row->root);
@@ -123,7 +123,7 @@ static void verdict_of_unreached(tgd_text *text, const tgd_report *report, uint3
         }
     }
     tgd_text_str(text, n > 2 ? ", ..." : n == 1 ? " gets no gradient" : "");
-    if (report->findings[first].culprit) {
+    if (report->findings[first].culprit && !report->findings[first].unsure) {
         tgd_text_str(text, ": cut");
         verdict_culprit(text, report, &report->findings[first]);
     }
@@ -145,6 +145,20 @@ static void verdict_of_health(tgd_text *text, const tgd_report *report)
             tgd_text_count(text, summary.n_parameters);
         }
         tgd_text_str(text, summary.n_parameters == 1 ? " parameter" : " parameters");
+    }
+    if (report->has_parameters && !report->has_inputs && summary.n_parameters > 0 &&
+        summary.n_parameters_frozen == summary.n_parameters && summary.n_leaves > 0) {
+        tgd_text_str(text, "; none of the given parameters requires grad");
+    }
+    if (report->lost_input != TGD_NONE) {
+        tgd_text_printf(text, "; inputs[%lu] is not in this graph and gets no gradient",
+                        (unsigned long)report->lost_input);
+    }
+    for (uint32_t i = 0; i < report->n_findings; i++) {
+        if (report->findings[i].detail == TGD_DETAIL_NOT_SCALAR) {
+            tgd_text_str(text, "; it must be given a gradient, for the root is not a scalar");
+            break;
+        }
     }
     if (summary.n_unchecked > 0) {
         tgd_text_str(text, "; ");

@@ -214,10 +214,24 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
         PyObject *error_stream = PySys_GetObject("stderr"); /* borrowed */
         out.file = error_stream == NULL || error_stream == Py_None ? NULL : Py_NewRef(error_stream);
     }
-    failed = failed || print_report(state, &out, report) < 0;
-    for (size_t i = 0; !failed && i < to.n; i++) {
-        failed = tgd_py_path_save(state, &to.paths[i], tgd_py_report_snapshot(report)) < 0 ||
-                 print_saved(&out, &to.paths[i]) < 0;
+    /* The files first: whatever becomes of the printing, they are on disk. What fails first is what is raised. */
+    size_t n_saved = 0;
+    while (!failed && n_saved < to.n) {
+        failed = tgd_py_path_save(state, &to.paths[n_saved], tgd_py_report_snapshot(report)) < 0;
+        n_saved += !failed;
+    }
+    if (report != NULL) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        int printed = print_report(state, &out, report);
+        for (size_t i = 0; printed == 0 && i < n_saved; i++) {
+            printed = print_saved(&out, &to.paths[i]);
+        }
+        if (type != NULL) {
+            PyErr_Clear();
+            PyErr_Restore(type, value, traceback);
+        }
+        failed = failed || printed < 0;
     }
     clear_targets(&to);
     Py_XDECREF(out.file);
