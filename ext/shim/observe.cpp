@@ -118,8 +118,7 @@ template <class Visit> void each_tensor(const c10::IValue &value, Visit &&visit)
 /* ---- ops by schema ---- */
 
 struct op_class {
-    const void *key; /* the overload name inside the schema: one address for each schema */
-    const char *name_key;
+    const void *key; /* the name inside the schema: one address for each schema */
     char *name; /* Owned for ever */
     std::uint8_t n_writes;
     std::uint8_t writes[8]; /* arguments the op writes to */
@@ -137,21 +136,20 @@ struct op_table {
 
     const op_class *find(const at::RecordFunction &fn)
     {
-        const void *key = fn.overload_name();
-        const char *name_key = fn.name();
+        const char *key = fn.name();
         for (std::size_t i = slot_of(key);; i = (i + 1) % size) {
             const op_class *known = slots[i].load(std::memory_order_acquire);
             if (known == nullptr) {
-                return learn(fn, key, name_key);
+                return learn(fn, key);
             }
-            if (known->key == key && known->name_key == name_key) {
-                return known->name == nullptr ? nullptr : known;
+            if (known->key == key && std::strcmp(known->name, key) == 0) {
+                return known;
             }
         }
     }
 
-    /* Ranges named by a string have no schema and come with one shared key: they are no ops. */
-    const op_class *learn(const at::RecordFunction &fn, const void *key, const char *name_key)
+    /* Ranges named by a string have no schema: they are no ops. */
+    const op_class *learn(const at::RecordFunction &fn, const char *key)
     {
         auto schema = fn.operator_schema();
         if (!schema.has_value()) {
@@ -159,7 +157,6 @@ struct op_table {
         }
         auto made = std::make_unique<op_class>();
         made->key = key;
-        made->name_key = name_key;
         made->n_writes = 0;
         for (std::size_t i = 0; i < schema->arguments().size() && i < 256; i++) {
             const c10::AliasInfo *alias = schema->arguments()[i].alias_info();
@@ -179,7 +176,7 @@ struct op_table {
         std::size_t i = slot_of(key);
         for (const op_class *known; (known = slots[i].load(std::memory_order_relaxed)) != nullptr;
              i = (i + 1) % size) {
-            if (known->key == key && known->name_key == name_key) {
+            if (known->key == key && std::strcmp(known->name, key) == 0) {
                 std::free(made->name);
                 return known;
             }
