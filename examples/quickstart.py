@@ -80,8 +80,9 @@ def main():
     print('\nNow block 1 "saves memory" with `out += x`. torchgraphdbg.dump(loss, params=model) before backward:\n',
           flush=True)
     model.blocks[1].save_memory = True
-    loss = loss_of_batch()
-    report = torchgraphdbg.dump(loss, arguments.picture, params=model, file=sys.stdout)
+    with torchgraphdbg.record(params=model):  # without it: the same fault, but no line
+        loss = loss_of_batch()
+        report = torchgraphdbg.dump(loss, arguments.picture, params=model, file=sys.stdout)
 
     print("\nWhat loss.backward() does:\n", flush=True)
     try:

@@ -217,10 +217,25 @@ void tgd_story_panel_draw(tgd_text *out, const tgd_report *report, uint32_t find
     }
     tgd_node_phrase(&words[0], report, row->node);
     tgd_text_printf(&words[0], saved->flags & TGD_SV_OUTPUT ? " keeps its own %s" : " keeps its %s", saved->name);
+    uint32_t made = report->node_where == NULL ? TGD_NONE : report->node_where[row->node];
+    if (made != TGD_NONE) {
+        tgd_text_str(&words[0], " at ");
+        tgd_source_phrase(&words[0], &report->sources[made]);
+    }
     uint32_t writes = saved->version - saved->saved_version;
-    tgd_text_count(&words[1], writes);
-    tgd_text_str(&words[1], writes == 1 ? " in-place write; op and line were not recorded"
-                                        : " in-place writes; ops and lines were not recorded");
+    if (row->culprit && row->where != TGD_NONE) {
+        tgd_text_str(&words[1], row->op);
+        tgd_text_str(&words[1], " at ");
+        tgd_source_phrase(&words[1], &report->sources[row->where]);
+        tgd_text_str(&words[1], writes == 1 ? " writes in place" : " writes in place, the first of ");
+        if (writes > 1) {
+            tgd_text_count(&words[1], writes);
+        }
+    } else {
+        tgd_text_count(&words[1], writes);
+        tgd_text_str(&words[1], writes == 1 ? " in-place write; op and line were not recorded"
+                                            : " in-place writes; ops and lines were not recorded");
+    }
     tgd_text_printf(&words[2], "backward expects v%lu, finds v%lu, %s", (unsigned long)saved->saved_version,
                     (unsigned long)saved->version, row->severity == TGD_ERROR ? "raises" : "may raise");
     tgd_svg_line(out, X + 40, y + 62, X + 40, y + 62 + 2 * 48, (tgd_pen){.stroke = TGD_COLOUR_MUTE, .width = 2});
