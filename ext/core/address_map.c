@@ -12,7 +12,7 @@
 
 #include "torchgraphdbg/tgd.h"
 
-enum { FIRST_SIZE = 64, HUGE_PAGE = 1 << 21, HUGE_FROM = 1 << 22 };
+enum { FIRST_SIZE = 1024, FIRST_ROWS = 256, HUGE_PAGE = 1 << 21, HUGE_FROM = 1 << 22 };
 
 /* Objects made one after the other lie near each other, and are met one after the other: keeping their order within
    four megabytes keeps the table in cache. Those are scattered (2^64 / golden ratio), or large aligned strides would
@@ -117,7 +117,7 @@ void *tgd_grow(void *array, uint32_t *capacity, size_t need, size_t size)
     if (need >= UINT32_MAX) {
         return NULL;
     }
-    size_t larger = *capacity < 16 ? 16 : *capacity > UINT32_MAX / 2 ? UINT32_MAX - 1 : (size_t)*capacity * 2;
+    size_t larger = *capacity < FIRST_ROWS ? FIRST_ROWS : *capacity > UINT32_MAX / 2 ? UINT32_MAX - 1 : (size_t)*capacity * 2;
     if (larger < need) {
         larger = need;
     }
