@@ -1,0 +1,81 @@
+/* What the patched functions tell (ext/python/patches.c): grad mode, storages, and the start of a backward. */
+#include <ATen/record_function.h>
+
+#include "rows.h"
+
+using namespace tgd;
+
+namespace
+{
+
+constexpr std::size_t most_modes = 64; /* blocks of no_grad and the like within one another */
+
+} // namespace
+
+extern "C" void tgd_observe_grad_mode(int enabled)
+{
+    quietly([&] {
+        if (active.load() != nullptr) {
+            thread_state &t = state();
+            tgd_place place = here(), before = nowhere;
+            if (place.via & TGD_VIA_RESTORE) {
+                if (!t.modes.empty()) {
+                    before = t.modes.back();
+                    t.modes.pop_back();
+                }
+                t.mode_off = enabled ? nowhere : before;
+                return;
+            }
+            if (t.modes.size() >= most_modes) { /* set, and never restored */
+                t.modes.erase(t.modes.begin(), t.modes.begin() + most_modes / 2);
+            }
+            t.modes.push_back(t.mode_off);
+            t.mode_off = enabled ? nowhere : place;
+        }
+    });
+}
+
+extern "C" void tgd_observe_resize(uint64_t storage)
+{
+    quietly([&] {
+        if (active.load() == nullptr) {
+            return;
+        }
+        thread_state &t = state();
+        tgd_write_row row{};
+        row.time = tick();
+        row.thread = at::RecordFunction::currentThreadId();
+        row.storage = storage;
+        row.name = "resize_";
+        row.place = here();
+        row.flags = TGD_OP_RESIZED;
+        std::lock_guard<std::mutex> lock(t.log->mutex);
+        t.log->make_room();
+        t.log->now.writes.push_back(row);
+    });
+}
+
+extern "C" void tgd_observe_run(int keep_graph, int create_graph)
+{
+    quietly([&] {
+        if (active.load() != nullptr) {
+            std::uint64_t run = add_run(here(), keep_graph != 0, create_graph != 0);
+            state().runs.push_back(run);
+            latest_run.store(run);
+        }
+    });
+}
+
+extern "C" void tgd_observe_run_ended(int failed)
+{
+    quietly([&] {
+        thread_state &t = state();
+        if (t.runs.empty()) {
+            return;
+        }
+        std::uint64_t run = t.runs.back();
+        t.runs.pop_back();
+        latest_run.store(t.runs.empty() ? 0 : t.runs.back());
+        end_run(run, failed != 0);
+    });
+}
