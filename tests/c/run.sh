@@ -126,20 +126,34 @@ count()
     fi
 }
 
-# run MODE COMMAND...: every program, behind the command.
+# run_one NAME COMMAND...: one program, behind the command. Its words go to $folder/NAME.log, its status beside it.
+run_one()
+{
+    local name=$1 status=0
+    shift
+    rm -rf "$folder/$name.out"
+    mkdir -p "$folder/$name.out"
+    (cd "$here" && TGD_TEST_OUT="$folder/$name.out" LOCPATH="$build/locale" "$@" "$folder/$name") \
+        >"$folder/$name.log" 2>&1 || status=$?
+    echo "$status" >"$folder/$name.status"
+}
+
+# run MODE COMMAND...: every program, as many at a time as there are processors.
 run()
 {
     local mode=$1 folder=$build/$1 source name status
     shift
     for source in "${tests[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
+            wait -n || true
+        done
+        run_one "$(basename "$source" .c)" "$@" &
+    done
+    wait
+    for source in "${tests[@]}"; do
         name=$(basename "$source" .c)
-        rm -rf "$folder/$name.out"
-        mkdir -p "$folder/$name.out"
-        status=0
-        (cd "$here" && TGD_TEST_OUT="$folder/$name.out" LOCPATH="$build/locale" "$@" "$folder/$name") \
-            >"$folder/$name.log" 2>&1 || status=$?
         sed "s/^/$name: /" "$folder/$name.log"
-        count "$folder/$name.log" "$status" "$mode/$name"
+        count "$folder/$name.log" "$(cat "$folder/$name.status")" "$mode/$name"
         if [ "$name" = test_json ]; then
             status=0
             python3 "$here/check_json.py" "$folder/$name.out" >"$folder/check_json.log" 2>&1 || status=$?
