@@ -86,7 +86,7 @@ bash examples/install_system_packages.sh --tests "$base"
 
 venv=$repository/.venv-tests-$torch
 python=$venv/bin/python
-packages=(setuptools wheel numpy pytest mypy scikit-learn torchviz transformers)
+packages=(setuptools wheel numpy pytest pytest-xdist mypy scikit-learn torchviz transformers)
 wanted="torch==$torch ${packages[*]}"
 if [ "$(cat "$venv/installed" 2>/dev/null)" != "$wanted" ] || ! "$python" -c '' 2>/dev/null; then
     echo "-- installing torch $torch and what the tests use into ${venv#"$repository"/}"
@@ -114,7 +114,12 @@ build()
     (cd tests && "$python" -c 'import torchgraphdbg; print("built for torch", torchgraphdbg._core.built_for())')
 }
 
-python_tests() { "$python" -m pytest -q --disable-warnings -p no:cacheprovider --durations 8 tests/python "$@"; }
+pytest() { "$python" -m pytest -q --disable-warnings -p no:cacheprovider "$@"; }
+
+# As many files at a time as there are processors, but for what compares times.
+python_tests() { pytest --numprocesses auto --dist loadfile --durations 8 --ignore tests/python/test_bench.py tests/python; }
+
+bench() { pytest tests/python/test_bench.py; }
 
 stubs()
 {
@@ -123,7 +128,7 @@ stubs()
     "$python" -m mypy --strict "$repository/tests/typing/consumer.py"
 }
 
-leaks() { "$python" -m pytest -q --disable-warnings -p no:cacheprovider tests/leaks; }
+leaks() { pytest tests/leaks; }
 
 fuzz() { "$python" tests/fuzz/fuzz.py --programs 10000 --jobs 2; } # tests/python runs the short form
 
@@ -145,18 +150,19 @@ with_asan()
 asan_tests()
 {
     # Left out: what starts programs of its own, what measures time, and what measures memory that ASan holds back.
-    with_asan "$python" -m pytest -q --disable-warnings -p no:cacheprovider tests/python --deselect \
-        tests/python/test_api.py::test_memory_does_not_grow --ignore tests/python/test_embed.py \
-        --ignore tests/python/test_examples.py --ignore tests/python/test_bench.py
+    with_asan "$python" -m pytest -q --disable-warnings -p no:cacheprovider --numprocesses auto --dist loadfile \
+        tests/python --deselect tests/python/test_api.py::test_memory_does_not_grow \
+        --ignore tests/python/test_embed.py --ignore tests/python/test_examples.py --ignore tests/python/test_bench.py
 }
 
 step build build
 if [ ${#failures[@]} -eq 0 ]; then
     if [ "$short" = 1 ]; then
-        step python python_tests --ignore tests/python/test_bench.py
+        step python python_tests
     else
         step c bash tests/c/run.sh
         step python python_tests
+        step bench bench
         step stubs stubs
         step leaks leaks
         step asan asan_tests

@@ -79,7 +79,7 @@ def test_edge_of_a_wrong_output(leaf):
         inspect(torch.autograd.graph.GradientEdge(leaf, 0))
 
 
-@pytest.mark.parametrize("thing", THINGS, ids=repr)
+@pytest.mark.parametrize("thing", THINGS)
 def test_wrong_roots(thing, healthy):
     for call in (inspect, torchgraphdbg.assert_healthy, lambda root: torchgraphdbg.dump(root, None, quiet=True)):
         with pytest.raises(TypeError, match=rf"^root(\[0\])?: {WANTED_ROOT}.*, got "):
@@ -94,7 +94,7 @@ def test_message_for_a_wrong_root():
     assert str(raised.value) == "root: expected a tensor, a grad_fn node, a GradientEdge or a sequence of them, got int"
 
 
-@pytest.mark.parametrize("empty", [[], (), iter([]), {}.values()], ids=repr)
+@pytest.mark.parametrize("empty", [[], (), iter([]), {}.values()])
 def test_empty_root(empty):
     with pytest.raises(ValueError, match="^root: expected at least one"):
         inspect(empty)
@@ -256,7 +256,7 @@ def test_finding_bears_the_name(healthy):
     assert [f.parameter for f in report.findings if f.kind == "unreached-parameter"] == ["mine"]
 
 
-@pytest.mark.parametrize("thing", [t for t in THINGS if t is not None and not isinstance(t, (dict, set))], ids=repr)
+@pytest.mark.parametrize("thing", [t for t in THINGS if t is not None and not isinstance(t, (dict, set))])
 def test_wrong_params(thing, healthy, leaf):
     with pytest.raises(TypeError, match="^params: expected a module, an optimizer, a mapping.*, got "):
         inspect(healthy, params=thing)
@@ -275,7 +275,7 @@ def test_a_single_tensor_is_no_params(healthy, leaf):
         inspect(healthy, params=torch.nn.Parameter(leaf))
 
 
-@pytest.mark.parametrize("name", [3, None, b"name", ("a",), 1.5], ids=repr)
+@pytest.mark.parametrize("name", [3, None, b"name", ("a",), 1.5])
 def test_names_that_are_no_str(name, healthy, leaf):
     for params in ({name: leaf}, [("first", leaf), (name, leaf)]):
         with pytest.raises(TypeError, match=r"^params\[\d\]: expected a name of type str, got"):
@@ -361,7 +361,7 @@ def test_inputs(leaf):
         assert [n.parameter for n in report.graph.nodes if n.name == "AccumulateGrad" and n.order is not None] == ["leaf"]
 
 
-@pytest.mark.parametrize("thing", [t for t in THINGS if t is not None], ids=repr)
+@pytest.mark.parametrize("thing", [t for t in THINGS if t is not None])
 def test_wrong_inputs(thing, healthy, leaf):
     with pytest.raises(TypeError, match=r"^inputs(\[0\])?: expected a tensor.*, got"):
         inspect(healthy, inputs=thing)

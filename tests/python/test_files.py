@@ -123,7 +123,7 @@ def test_file(broken, capsys):
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("file", [3, "report.txt", object(), types.SimpleNamespace(write=None)], ids=repr)
+@pytest.mark.parametrize("file", [3, "report.txt", object(), types.SimpleNamespace(write=None)])
 def test_wrong_file(file, broken, folder):
     with pytest.raises(TypeError, match="^file: expected an object with a write method, got "):
         dump(broken, file=file)
@@ -146,8 +146,7 @@ def test_no_stderr(broken, monkeypatch, folder):
     assert (folder / "a.txt").exists()
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EPIPE, "broken"), ValueError("I/O operation on closed file.")],
-                         ids=repr)
+@pytest.mark.parametrize("error", [OSError(errno.EPIPE, "broken"), ValueError("I/O operation on closed file.")])
 def test_broken_stderr_does_not_cost_the_picture(error, broken, monkeypatch, folder):
     class Broken:
         def write(self, text):
@@ -251,7 +250,7 @@ def test_unknown_suffix(path, broken, report, capsys, folder):
     assert os.listdir(folder) == []
 
 
-@pytest.mark.parametrize("path", [3, 2.5, object(), {"a.svg"}, ["a.svg", None], [["a.svg"]]], ids=repr)
+@pytest.mark.parametrize("path", [3, 2.5, object(), {"a.svg"}, ["a.svg", None], [["a.svg"]]])
 def test_wrong_path(path, broken, capsys, folder):
     with pytest.raises(TypeError, match="^path: expected a str, bytes or os.PathLike, got "):
         dump(broken, path)
@@ -259,7 +258,7 @@ def test_wrong_path(path, broken, capsys, folder):
     assert os.listdir(folder) == []
 
 
-@pytest.mark.parametrize("path", [None, 3, ["a.svg"], ("a.svg",)], ids=repr)
+@pytest.mark.parametrize("path", [None, 3, ["a.svg"], ("a.svg",)])
 def test_save_takes_one_path(path, report):
     with pytest.raises(TypeError, match="^path: expected a str, bytes or os.PathLike, got "):
         report.save(path)
