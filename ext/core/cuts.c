@@ -93,6 +93,13 @@ static bool gives_back(const tgd_op_row *op, const tgd_identity *ids, tgd_identi
     return false;
 }
 
+/* numpy() and tolist() are seen by these alone, which give their input back. */
+static bool reads_out(const tgd_op_row *op)
+{
+    static const char *const names[] = {"resolve_conj", "resolve_neg", NULL};
+    return any_of(tgd_bare_name(op->name), names);
+}
+
 static tgd_status follow_op(search *s, uint32_t i)
 {
     const tgd_op_row *op = &s->evidence->record->ops[i];
@@ -103,7 +110,8 @@ static tgd_status follow_op(search *s, uint32_t i)
     const tgd_identity *inputs = s->evidence->record->ids + op->first_id, *outputs = inputs + op->n_in;
     bool flows = from == FLOWS;
     tgd_status status = TGD_OK;
-    if (op->n_out == 0 && flows && s->dead_end == TGD_NONE) {
+    if (flows && s->dead_end == TGD_NONE &&
+        (op->n_out == 0 || (reads_out(op) && gives_back(op, inputs, outputs[0])))) {
         s->dead_end = i;
     }
     for (uint32_t k = 0; k < op->n_out && status == TGD_OK; k++) {

@@ -35,12 +35,19 @@ static bool is_reached(const judge *j, const tgd_parameter_row *parameter)
     return false;
 }
 
+/* A leaf that no graph has ever used. */
+static bool is_fresh(const tgd_parameter_row *parameter)
+{
+    uint32_t fresh = TGD_TENSOR_LEAF | TGD_TENSOR_REQUIRES_GRAD;
+    return parameter->shape != TGD_NONE && (parameter->flags & (fresh | TGD_TENSOR_HAS_ACCUMULATOR)) == fresh;
+}
+
 /* A Parameter of the graph that nobody names, with the same sizes and dtype as one that no graph uses: the module
    got a new Parameter after its forward. Several of one shape are matched in order. */
 static uint32_t replaced_by(judge *j, const tgd_parameter_row *parameter)
 {
     const tgd_graph *graph = &j->report->graph;
-    if (j->candidates == NULL || parameter->shape == TGD_NONE || (parameter->flags & TGD_TENSOR_HAS_ACCUMULATOR)) {
+    if (j->candidates == NULL || !is_fresh(parameter)) {
         return TGD_NONE;
     }
     for (uint32_t i = 0; i < graph->n_leaves; i++) {
@@ -61,16 +68,21 @@ static tgd_status find_candidates(judge *j)
     if (!report->live || python == NULL || python->is_parameter == NULL || report->graph.n_leaves == 0) {
         return TGD_OK;
     }
-    bool any = false, *candidates = calloc(report->graph.n_leaves, sizeof *candidates);
+    bool *candidates = calloc(report->graph.n_leaves, sizeof *candidates);
     if (candidates == NULL) {
         return tgd_fail_memory(j->err);
+    }
+    uint32_t n_candidates = 0, n_fresh = 0;
+    for (uint32_t i = 0; i < report->n_parameters; i++) {
+        n_fresh += is_fresh(&report->parameters[i]);
     }
     for (uint32_t i = 0; i < report->graph.n_leaves; i++) {
         candidates[i] = report->leaf_parameter[i] == TGD_NONE &&
                         python->is_parameter((const tgd_torch_tensor *)(uintptr_t)report->graph.leaves[i].tensor) == 1;
-        any = any || candidates[i];
+        n_candidates += candidates[i];
     }
-    if (any) {
+    /* More than were replaced: the caller names only some of the Parameters, and these may be the others. */
+    if (n_candidates > 0 && n_candidates <= n_fresh) {
         j->candidates = candidates;
     } else {
         free(candidates);
