@@ -5,6 +5,8 @@
 
 enum { MOST_BELOW = 1024 }; /* nodes looked at for one finding */
 
+#define SPREAD UINT64_C(0x9E3779B97F4A7C15) /* odd: no two keys become one */
+
 static int compare(const void *left, const void *right)
 {
     const tgd_sorted *x = left, *y = right;
@@ -70,6 +72,7 @@ void tgd_evidence_close(tgd_evidence *evidence)
     free(evidence->by_counter);
     free(evidence->by_storage);
     free(evidence->taken);
+    tgd_address_map_clear(&evidence->rooms);
     tgd_address_map_clear(&evidence->places);
 }
 
@@ -87,18 +90,23 @@ uint32_t tgd_sorted_from(const tgd_sorted *rows, uint32_t n, uint64_t a, uint64_
     return low;
 }
 
+const tgd_op_row *tgd_evidence_maker(const tgd_evidence *evidence, uint64_t thread, uint64_t sequence_nr)
+{
+    /* The last op of its thread that began before the thread's count passed the node's number. */
+    uint32_t i = tgd_sorted_from(evidence->ops, evidence->record->n_ops, thread, sequence_nr + 1);
+    if (i == 0 || evidence->ops[i - 1].a != thread) {
+        return NULL;
+    }
+    return &evidence->record->ops[evidence->ops[i - 1].row];
+}
+
 const tgd_op_row *tgd_evidence_op(const tgd_evidence *evidence, tgd_node v)
 {
     const tgd_node_row *node = &evidence->report->graph.nodes[v];
     if (node->leaf != TGD_NONE || node->sequence_nr == UINT64_MAX) {
         return NULL;
     }
-    /* The last op of its thread that began before the thread's count passed the node's number. */
-    uint32_t i = tgd_sorted_from(evidence->ops, evidence->record->n_ops, node->thread_id, node->sequence_nr + 1);
-    if (i == 0 || evidence->ops[i - 1].a != node->thread_id) {
-        return NULL;
-    }
-    return &evidence->record->ops[evidence->ops[i - 1].row];
+    return tgd_evidence_maker(evidence, node->thread_id, node->sequence_nr);
 }
 
 static char *copy(const char *s)
@@ -135,64 +143,73 @@ static tgd_status add_source(tgd_evidence *evidence, const tgd_source *source, u
     return TGD_OK;
 }
 
-tgd_status tgd_evidence_source(tgd_evidence *evidence, const tgd_place *place, uint32_t *out)
+/* The source of a place: *known is TGD_NONE where it was not asked for before. NULL: no memory. */
+static uint32_t *source_at(tgd_evidence *evidence, const tgd_place *place)
+{
+    uint64_t room = (uint64_t)place->stack << 32 | place->module;
+    uint32_t *number = tgd_address_map_at(&evidence->rooms, (room + 1) * SPREAD);
+    if (number == NULL) {
+        return NULL;
+    }
+    if (*number == TGD_NONE) {
+        *number = evidence->n_rooms++;
+    }
+    /* 23 bits of room, 16 of code, 24 of place in it: enough for what the tables hold */
+    uint64_t key = (uint64_t)*number << 41 | (uint64_t)(place->code & 0xFFFF) << 25 |
+                   (uint64_t)((uint32_t)place->lasti & 0xFFFFFF) << 1 | (place->via & TGD_FIRST_LINE ? 1u : 0u);
+    return tgd_address_map_at(&evidence->places, (key + 1) * SPREAD);
+}
+
+/* The row of a place alone. */
+static tgd_status own_source(tgd_evidence *evidence, const tgd_place *place, tgd_source *source, uint32_t *out,
+                             bool *made)
 {
     *out = TGD_NONE;
+    *made = false;
     if (place->code == TGD_NONE || evidence->report->resolve == NULL) {
         return TGD_OK;
     }
-    /* 20 bits of code, 24 of place in it, 20 of module: enough for what the tables hold */
-    uint64_t key = ((uint64_t)place->code << 44 | ((uint64_t)(uint32_t)place->lasti & 0xFFFFFF) << 20 |
-                    (place->module & 0xFFFFF)) ^
-                   (place->via & TGD_FIRST_LINE ? UINT64_C(1) << 43 : 0);
-    uint32_t *known = tgd_address_map_at(&evidence->places, key + 1);
+    uint32_t *known = source_at(evidence, place);
     if (known == NULL) {
         return tgd_fail_memory(evidence->err);
     }
     if (*known == TGD_NONE) {
-        tgd_source source = {.file = "", .function = "", .module = "", .module_class = ""};
-        if (!evidence->report->resolve(place, &source)) {
+        *source = (tgd_source){.file = "", .function = "", .module = "", .module_class = ""};
+        if (!evidence->report->resolve(place, source)) {
             return TGD_OK;
         }
         uint32_t added = TGD_NONE;
-        tgd_status status = add_source(evidence, &source, &added);
+        tgd_status status = add_source(evidence, source, &added);
         if (status != TGD_OK) {
             return status;
         }
         *known = added;
+        *made = true;
     }
     *out = *known;
     return TGD_OK;
+}
+
+tgd_status tgd_evidence_source(tgd_evidence *evidence, const tgd_place *place, uint32_t *out)
+{
+    tgd_source source;
+    bool made;
+    tgd_status status = own_source(evidence, place, &source, out, &made);
+    /* Outwards, up to a frame that is known already, and so are those around it. */
+    for (uint32_t callee = *out; status == TGD_OK && made && source.called;) {
+        const tgd_place caller = source.caller;
+        uint32_t row;
+        status = own_source(evidence, &caller, &source, &row, &made);
+        evidence->report->sources[callee].caller = row == TGD_NONE ? 0 : row + 1;
+        callee = row;
+    }
+    return status;
 }
 
 const char *tgd_bare_name(const char *name)
 {
     const char *colon = strrchr(name, ':');
     return colon == NULL ? name : colon + 1;
-}
-
-/* Where the forward made each node, and with what op. */
-static tgd_status locate_nodes(tgd_evidence *evidence)
-{
-    tgd_report *report = evidence->report;
-    size_t n = (size_t)report->graph.n_nodes + 1;
-    report->node_where = malloc(n * sizeof *report->node_where);
-    report->node_op = calloc(n, sizeof *report->node_op);
-    if (report->node_where == NULL || report->node_op == NULL) {
-        return tgd_fail_memory(evidence->err);
-    }
-    tgd_status status = TGD_OK;
-    for (tgd_node v = 0; v < report->graph.n_nodes; v++) {
-        report->node_where[v] = TGD_NONE;
-    }
-    for (tgd_node v = 0; v < report->graph.n_nodes && status == TGD_OK; v++) {
-        const tgd_op_row *op = tgd_evidence_op(evidence, v);
-        if (op != NULL) {
-            report->node_op[v] = tgd_bare_name(op->name);
-            status = tgd_evidence_source(evidence, &op->place, &report->node_where[v]);
-        }
-    }
-    return status;
 }
 
 bool tgd_report_covered(const tgd_report *report)
@@ -261,7 +278,7 @@ tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
     tgd_evidence evidence;
     tgd_status status = tgd_evidence_open(&evidence, report, err);
     if (status == TGD_OK) {
-        status = locate_nodes(&evidence);
+        status = tgd_locate_nodes(&evidence);
     }
     if (status == TGD_OK) {
         status = tgd_find_culprits(&evidence);

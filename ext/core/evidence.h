@@ -18,7 +18,9 @@ typedef struct tgd_evidence {
     tgd_sorted *by_counter;   /* Owned: writes by version counter, version, time */
     tgd_sorted *by_storage;   /* Owned: writes by storage, time */
     tgd_sorted *taken;        /* Owned: thread, sequence_nr, run */
-    tgd_address_map places;   /* hash of a place -> source */
+    tgd_address_map rooms;    /* stack and module of a place -> a number, counted by n_rooms */
+    tgd_address_map places;   /* that number and the line in it -> source */
+    uint32_t n_rooms;
 } tgd_evidence;
 
 /* Release with tgd_evidence_close() in any case. */
@@ -28,7 +30,10 @@ void tgd_evidence_close(tgd_evidence *evidence);
 /* The op that made a node, or NULL: it was made before the recorder began, or its row is gone. */
 const tgd_op_row *tgd_evidence_op(const tgd_evidence *evidence, tgd_node v);
 
-/* The place in words: an index in report->sources, TGD_NONE where nothing is known. */
+/* The op that made the node with these numbers, in this graph or not; or NULL. */
+const tgd_op_row *tgd_evidence_maker(const tgd_evidence *evidence, uint64_t thread, uint64_t sequence_nr);
+
+/* The place in words, and its callers: an index in report->sources, TGD_NONE where nothing is known. */
 tgd_status tgd_evidence_source(tgd_evidence *evidence, const tgd_place *place, uint32_t *out);
 
 /* "add_" of "aten::add_" */
@@ -39,6 +44,8 @@ uint32_t tgd_sorted_from(const tgd_sorted *rows, uint32_t n, uint64_t a, uint64_
 
 /* ---- what is asked ---- */
 
+/* Where each node was made, with what op, and by which other node's backward. */
+tgd_status tgd_locate_nodes(tgd_evidence *evidence);
 /* Who changed the saved tensors; changes that the version check does not see. */
 tgd_status tgd_find_culprits(tgd_evidence *evidence);
 /* Where the way from parameters to the roots was cut. */

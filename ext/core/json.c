@@ -74,20 +74,22 @@ static void tensor(tgd_text *text, bool *first, const tgd_tensor_info *info)
     string(text, first, "layout", info->layout[0] != '\0' ? info->layout : NULL);
 }
 
-/* A place in the source, or null where no recorder saw it. */
-static void source(tgd_text *text, const tgd_source_info *where)
+/* A place in the source, or null where no recorder saw it. Its caller is a row of "sources". */
+static void source(tgd_text *text, const tgd_report *report, uint32_t where)
 {
-    if (where == NULL) {
+    if (where == TGD_NONE) {
         tgd_text_str(text, "null");
         return;
     }
+    const tgd_source_row *row = &report->sources[where];
     bool first = true;
     tgd_text_str(text, "{");
-    string(text, &first, "file", where->file);
-    number_or_null(text, &first, "line", (uint64_t)where->line, where->line > 0);
-    string(text, &first, "function", where->function[0] != '\0' ? where->function : NULL);
-    string(text, &first, "module", where->module[0] != '\0' ? where->module : NULL);
-    string(text, &first, "module_class", where->module_class[0] != '\0' ? where->module_class : NULL);
+    string(text, &first, "file", row->file);
+    number_or_null(text, &first, "line", (uint64_t)row->line, row->line > 0);
+    string(text, &first, "function", row->function[0] != '\0' ? row->function : NULL);
+    string(text, &first, "module", row->module[0] != '\0' ? row->module : NULL);
+    string(text, &first, "module_class", row->module_class[0] != '\0' ? row->module_class : NULL);
+    number_or_null(text, &first, "caller", (uint64_t)row->caller - 1, row->caller != 0);
     tgd_text_str(text, "}");
 }
 
@@ -129,8 +131,9 @@ static void write_node(tgd_text *text, const tgd_report *report, tgd_node v)
     number_or_null(text, &first, "order", node.order, node.order != SIZE_MAX);
     string(text, &first, "parameter", node.parameter);
     key(text, &first, "where");
-    tgd_source_info where;
-    source(text, tgd_report_node_where(report, v, &where) ? &where : NULL);
+    source(text, report, report->node_where == NULL ? TGD_NONE : report->node_where[v]);
+    tgd_node made_by = tgd_report_node_made_by(report, v);
+    number_or_null(text, &first, "made_by", made_by, made_by != TGD_NONE);
     boolean(text, &first, "requires_grad", node.requires_grad != 0);
     boolean(text, &first, "unchecked", node.unchecked != 0);
     key(text, &first, "hooks");
@@ -206,8 +209,7 @@ static void write_finding(tgd_text *text, const tgd_report *report, size_t i)
     number(text, &first, "group", finding.group);
     string(text, &first, "op", tgd_report_finding_op(report, i));
     key(text, &first, "where");
-    tgd_source_info where;
-    source(text, tgd_report_finding_where(report, i, &where) ? &where : NULL);
+    source(text, report, report->findings[i].where);
     tgd_text_str(text, "}");
 }
 
@@ -290,6 +292,11 @@ tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context
     tgd_text_str(&text, "],\n \"roots\": [");
     for (uint32_t r = 0; r < report->graph.n_roots; r++) {
         write_root(&text, report, r);
+    }
+    tgd_text_str(&text, "],\n \"sources\": [");
+    for (uint32_t i = 0; i < report->n_sources; i++) {
+        tgd_text_str(&text, i > 0 ? ",\n  " : "\n  ");
+        source(&text, report, i);
     }
     tgd_text_str(&text, "],\n \"nodes\": [");
     for (tgd_node v = 0; v < report->graph.n_nodes; v++) {

@@ -426,6 +426,16 @@ void tgd_source_phrase(tgd_text *text, const tgd_source_row *source)
     }
 }
 
+static void where_phrase(tgd_text *text, const tgd_source_row *source)
+{
+    tgd_text_str(text, " at ");
+    tgd_source_phrase(text, source);
+    if (source->module[0] != '\0') {
+        tgd_text_str(text, " in module ");
+        tgd_name_phrase(text, source->module);
+    }
+}
+
 /* Who did it, behind the message; or the line of the node. */
 static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
@@ -435,14 +445,21 @@ static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_f
     const tgd_source_row *source = &report->sources[row->where];
     bool freed = row->kind == TGD_GRAPH_FREED && row->culprit;
     bool cut = row->kind == TGD_UNREACHED_PARAMETER || row->kind == TGD_NO_GRAD_FN;
+    bool own = !row->culprit && row->node != TGD_NONE && row->where == report->node_where[row->node];
+    if (own && report->node_made_by[row->node] != TGD_NONE) {
+        tgd_node made_by = tgd_report_node_made_by(report, row->node);
+        tgd_text_str(text, "; made by the backward of ");
+        if (made_by != TGD_NONE) {
+            tgd_node_phrase(text, report, made_by);
+        } else {
+            tgd_text_str(text, row->op != NULL ? row->op : "the code");
+        }
+        where_phrase(text, source);
+        return;
+    }
     tgd_text_str(text, freed ? "; freed by " : !row->culprit ? "; made by " : !cut ? "; by " : row->unsure ? "; perhaps " : "; ");
     tgd_text_str(text, row->op != NULL ? row->op : freed ? "the backward" : "the code");
-    tgd_text_str(text, " at ");
-    tgd_source_phrase(text, source);
-    if (source->module[0] != '\0') {
-        tgd_text_str(text, " in module ");
-        tgd_name_phrase(text, source->module);
-    }
+    where_phrase(text, source);
 }
 
 static void message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)

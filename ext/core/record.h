@@ -31,6 +31,7 @@ typedef struct tgd_place {
     int32_t lasti;   /* in code units */
     uint32_t module; /* index of the nn.Module whose forward runs, TGD_NONE = none */
     uint32_t via;    /* TGD_VIA_* */
+    uint32_t stack;  /* number of the stack of callers around it, 0 = not kept, or none */
 } tgd_place;
 
 /* Reads the calling thread's stack without the GIL; supplied by the Python binding. */
@@ -48,7 +49,8 @@ enum {
     TGD_OP_THREW = 1u << 4,
     TGD_OP_INTEGER_OUT = 1u << 5, /* the output without grad is integral or bool */
     TGD_OP_IN_BACKWARD = 1u << 6,
-    TGD_OP_RESIZED = 1u << 7      /* of a write: the storage itself was given another size */
+    TGD_OP_RESIZED = 1u << 7,     /* of a write: the storage itself was given another size */
+    TGD_OP_MADE = 1u << 8         /* of an op in a backward that makes a graph: maker_nr and maker_thread are set */
 };
 
 /* Identity of a tensor: 0 = none. With bit 63: made by a node, (thread, sequence_nr, output_nr), which never comes
@@ -72,6 +74,8 @@ typedef struct tgd_op_row {
     uint32_t first_id;    /* in ids: inputs, then outputs */
     uint16_t n_in, n_out;
     uint32_t flags; /* TGD_OP_* */
+    uint32_t maker_thread; /* with TGD_OP_MADE: the node that was running, whose backward this op is part of */
+    uint64_t maker_nr;
 } tgd_op_row;
 
 /* An op that writes to a tensor it was given. */
@@ -125,6 +129,8 @@ void tgd_record_free(const tgd_record *record);
 typedef struct tgd_source {
     const char *file, *function, *module, *module_class; /* "" if unknown */
     int line;                                            /* 0 if unknown */
+    bool called;                                         /* caller is known */
+    tgd_place caller;                                    /* the user's frame that called it */
 } tgd_source;
 
 /* A report about something PyTorch refused: an in-place write in the forward, or a root of backward. */

@@ -361,6 +361,7 @@ void tgd_report_free(tgd_report *report)
     free(report->sources);
     free(report->node_where);
     free(report->node_op);
+    free(report->node_made_by);
     for (uint32_t i = 0; i < report->n_parameters; i++) {
         free(report->parameters[i].name);
     }
@@ -576,6 +577,37 @@ int tgd_report_node_where(const tgd_report *report, tgd_node node, tgd_source_in
 {
     assert(node < report->graph.n_nodes);
     return report->node_where == NULL ? 0 : describe_source(report, report->node_where[node], out);
+}
+
+static size_t describe_stack(const tgd_report *report, uint32_t where, tgd_source_info *frames, size_t n)
+{
+    size_t depth = 0;
+    for (; where != TGD_NONE; where = report->sources[where].caller - 1) { /* 0 - 1 is TGD_NONE */
+        if (depth < n) {
+            describe_source(report, where, &frames[depth]);
+        }
+        depth++;
+    }
+    return depth;
+}
+
+size_t tgd_report_finding_stack(const tgd_report *report, size_t i, tgd_source_info *frames, size_t n)
+{
+    assert(i < report->n_findings);
+    return describe_stack(report, report->findings[i].where, frames, n);
+}
+
+size_t tgd_report_node_stack(const tgd_report *report, tgd_node node, tgd_source_info *frames, size_t n)
+{
+    assert(node < report->graph.n_nodes);
+    return report->node_where == NULL ? 0 : describe_stack(report, report->node_where[node], frames, n);
+}
+
+tgd_node tgd_report_node_made_by(const tgd_report *report, tgd_node node)
+{
+    assert(node < report->graph.n_nodes);
+    tgd_node made_by = report->node_made_by == NULL ? TGD_NONE : report->node_made_by[node];
+    return made_by == TGD_NODE_ELSEWHERE ? TGD_NONE : made_by;
 }
 
 const char *tgd_built_for(void)

@@ -41,7 +41,10 @@ typedef struct tgd_finding_row {
 typedef struct tgd_source_row {
     char *file, *function, *module, *module_class; /* Owned; "" if unknown */
     int line;
+    uint32_t caller; /* 1 + the row of the frame that called it, 0 = none, or not known */
 } tgd_source_row;
+
+#define TGD_NODE_ELSEWHERE (TGD_NONE - 1) /* a node that is not in the graph */
 
 struct tgd_report {
     tgd_graph graph;
@@ -58,6 +61,7 @@ struct tgd_report {
     tgd_source_row *sources;       /* Owned */
     uint32_t *node_where;          /* Owned, per node: where the forward made it, in sources or TGD_NONE; or NULL */
     const char **node_op;          /* Owned, per node: the op that made it, for ever, or NULL; or NULL */
+    tgd_node *node_made_by;        /* Owned, per node: whose backward made it, TGD_NONE, or TGD_NODE_ELSEWHERE; or NULL */
     tgd_place_resolver resolve;
     uint32_t n_sources, source_capacity;
     uint32_t n_parameters, n_findings, n_executed, n_groups, finding_capacity;
@@ -94,6 +98,8 @@ tgd_status tgd_judge_roots(tgd_report *report, const tgd_request *request, tgd_e
 /* Findings about parameters: reads report->parameters. Must run while the request's tensors are alive. */
 tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err);
 
+/* Room for what is known of where nodes come from (node_where, node_op, node_made_by), nothing at first. */
+tgd_status tgd_provenance_begin(tgd_report *report, tgd_error *err);
 /* With a record: lines of nodes, who did it, where gradients were cut. Changes and adds findings. */
 tgd_status tgd_judge_record(tgd_report *report, tgd_error *err);
 

@@ -9,6 +9,7 @@ enum {
     WIDTH = 100,
     MOST_GROUPS = 20, /* more than anybody reads; JSON has them all */
     MOST_NAMES = 6,   /* of the members of a group */
+    MOST_CALLERS = 4, /* of the frames around the line of the first error */
     INDENT = 4
 };
 
@@ -108,6 +109,34 @@ static tgd_status collect(groups *g, const tgd_report *report, tgd_error *err)
     return TGD_OK;
 }
 
+/* How the program came to the line of a finding. */
+static void write_callers(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    const char *lead = "called from ";
+    uint32_t caller = row->where == TGD_NONE ? 0 : report->sources[row->where].caller;
+    for (size_t shown = 0; caller != 0 && shown < MOST_CALLERS; shown++) {
+        const tgd_source_row *source = &report->sources[caller - 1];
+        tgd_text_printf(text, "%*s%s", INDENT, "", lead);
+        tgd_source_phrase(text, source);
+        if (source->function[0] != '\0' && source->function[0] != '<') {
+            tgd_text_str(text, " in ");
+            tgd_text_line(text, source->function, 60);
+        }
+        tgd_text_str(text, "\n");
+        caller = source->caller;
+        lead = "            ";
+    }
+    size_t left = 0;
+    for (; caller != 0; caller = report->sources[caller - 1].caller) {
+        left++;
+    }
+    if (left > 0) {
+        tgd_text_printf(text, "%*s%sand ", INDENT, "", lead);
+        tgd_text_count(text, left);
+        tgd_text_str(text, " more\n");
+    }
+}
+
 static void write_group(tgd_text *text, const tgd_report *report, const groups *g, uint32_t leader, size_t number)
 {
     const tgd_finding_row *row = &report->findings[leader];
@@ -124,6 +153,9 @@ static void write_group(tgd_text *text, const tgd_report *report, const groups *
     }
     tgd_text_str(text, "\n");
     paragraph(text, report, leader, tgd_message_write, "");
+    if (number == 1 && row->severity == TGD_ERROR) {
+        write_callers(text, report, row);
+    }
     if (size > 1) {
         tgd_text words;
         tgd_text_init(&words, NULL, NULL);

@@ -120,6 +120,13 @@ static PyObject *finding_where(PyObject *object, void *closure)
     return tgd_py_source_location_new(tgd_py_state_of(object), &source);
 }
 
+static PyObject *finding_stack(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    return tgd_py_stack_tuple(tgd_py_state_of(object), tgd_report_finding_stack, self->snapshot->report, self->node);
+}
+
 static PyObject *finding_repr(PyObject *object)
 {
     tgd_finding_info info = info_of(object);
@@ -161,6 +168,7 @@ static PyGetSetDef finding_getset[] = {
     {"reason", finding_reason, NULL, "Why a gradient is missing, as a slug, or None.", NULL},
     {"op", finding_op, NULL, "The op that ran at where; None where no recorder was on.", NULL},
     {"where", finding_where, NULL, "The source line to change; None where no recorder was on.", NULL},
+    {"stack", finding_stack, NULL, "where, and the lines of the program that led there, innermost first.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -4,6 +4,7 @@
 
 #include "code_table.h"
 #include "module_table.h"
+#include "stack_table.h"
 #include <string.h>
 
 enum { MOST_FRAMES = 200, MOST_OUTER = 16 };
@@ -100,6 +101,34 @@ static uint32_t module_index(const walk *w)
     return index;
 }
 
+/* ---- callers ---- */
+
+/* Frames of the user's, innermost first. */
+typedef struct callers {
+    tgd_py_caller frames[TGD_PY_MOST_CALLERS];
+    size_t n;
+} callers;
+
+static inline void add_caller(callers *c, const walk *w)
+{
+    if (c->n < TGD_PY_MOST_CALLERS) {
+        c->frames[c->n++] = (tgd_py_caller){.code = w->index, .lasti = tgd_py_frame_lasti(w->frame)};
+    }
+}
+
+/* The frames outside this one. */
+static uint32_t stack_around(walk w)
+{
+    callers around;
+    around.n = 0;
+    while (step(&w)) {
+        if (!(w.flags & TGD_CODE_LIBRARY)) {
+            add_caller(&around, &w);
+        }
+    }
+    return tgd_py_stack_find(around.frames, around.n);
+}
+
 /* ---- the reader ---- */
 
 /* What a frame says of those that it called. */
@@ -121,7 +150,9 @@ static void read_here(tgd_place *out)
 {
     tgd_place place = nowhere;
     walk w = {0};
+    callers around;
     bool met_user = false;
+    around.n = 0;
     while (step(&w)) {
         if (w.index == TGD_NONE) { /* whose it is cannot be told any more: name nobody rather than the wrong line */
             met_user = true;
@@ -132,11 +163,17 @@ static void read_here(tgd_place *out)
                 place.module = module_index(&w);
             }
         }
-        if (!met_user && !(w.flags & TGD_CODE_LIBRARY)) {
+        if (w.flags & TGD_CODE_LIBRARY) {
+            continue;
+        }
+        if (met_user) {
+            add_caller(&around, &w);
+        } else {
             set_place(&place, &w);
             met_user = true;
         }
     }
+    place.stack = tgd_py_stack_find(around.frames, around.n);
     *out = place;
 }
 
@@ -151,6 +188,7 @@ static void read_checkpoint(tgd_place *out)
         } else if (!inside && !(w.flags & TGD_CODE_LIBRARY)) {
             set_place(out, &w);
             out->via = TGD_VIA_CHECKPOINT;
+            out->stack = stack_around(w);
             return;
         }
     }
@@ -166,6 +204,7 @@ static void read_decorated(tgd_place *out)
             if (!(inner.flags & TGD_CODE_LIBRARY)) {
                 out->code = inner.index;
                 out->via = TGD_VIA_DECORATOR | TGD_FIRST_LINE;
+                out->stack = stack_around(w);
             }
             return;
         }
@@ -224,6 +263,12 @@ int tgd_py_resolve_place(const tgd_place *place, tgd_source *out)
         out->function = copy(words.function, sizeof words.function, code.function);
         out->line = code.line;
         known = 1;
+    }
+    tgd_py_caller caller;
+    uint32_t outer;
+    if (tgd_py_stack_read(place->stack, &caller, &outer)) {
+        out->called = true;
+        out->caller = (tgd_place){.code = caller.code, .lasti = caller.lasti, .module = TGD_NONE, .stack = outer};
     }
     if (place->module != TGD_NONE && tgd_py_module_describe(place->module, &path, &class_name)) {
         out->module = copy(words.module, sizeof words.module, path);

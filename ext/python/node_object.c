@@ -124,6 +124,26 @@ static PyObject *node_where(PyObject *object, void *closure)
     return tgd_py_source_location_new(tgd_py_state_of(object), &source);
 }
 
+static size_t stack_of(const tgd_report *report, size_t which, tgd_source_info *frames, size_t n)
+{
+    return tgd_report_node_stack(report, (tgd_node)which, frames, n);
+}
+
+static PyObject *node_stack(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    return tgd_py_stack_tuple(tgd_py_state_of(object), stack_of, self->snapshot->report, self->node);
+}
+
+static PyObject *node_made_by(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    tgd_node made_by = tgd_report_node_made_by(self->snapshot->report, (tgd_node)self->node);
+    return tgd_py_node_new(tgd_py_state_of(object), self->snapshot, made_by);
+}
+
 /* The outermost module has an empty path and a class; where no module ran there is no class. */
 static PyObject *node_module(PyObject *object, void *closure)
 {
@@ -177,6 +197,8 @@ static PyGetSetDef node_getset[] = {
     {"next", node_next, NULL, "Its edges, in the order of grad_fn.next_functions.", NULL},
     {"module", node_module, NULL, "Path of the module that made it; None where no recorder was on.", NULL},
     {"where", node_where, NULL, "The forward's source line; None where no recorder was on.", NULL},
+    {"stack", node_stack, NULL, "where, and the lines of the program that led there, innermost first.", NULL},
+    {"made_by", node_made_by, NULL, "The node whose backward made it, under create_graph; None in the forward.", NULL},
     {"time", node_unknown, NULL, "Seconds it took in backward; None where no recorder was on.", NULL},
     {"gradient", node_unknown, NULL, "What is known of its gradient's values; None where no recorder was on.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

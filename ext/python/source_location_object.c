@@ -29,6 +29,27 @@ PyObject *tgd_py_source_location_new(const tgd_py_state *state, const tgd_source
     return (PyObject *)self;
 }
 
+PyObject *tgd_py_stack_tuple(const tgd_py_state *state, tgd_py_stack stack, const tgd_report *report, size_t which)
+{
+    size_t n = stack(report, which, NULL, 0);
+    tgd_source_info *frames = PyMem_New(tgd_source_info, n == 0 ? 1 : n);
+    if (frames == NULL) {
+        return PyErr_NoMemory();
+    }
+    stack(report, which, frames, n);
+    PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+    for (size_t k = 0; tuple != NULL && k < n; k++) {
+        PyObject *location = tgd_py_source_location_new(state, &frames[k]);
+        if (location == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, (Py_ssize_t)k, location);
+        }
+    }
+    PyMem_Free(frames);
+    return tuple;
+}
+
 static void source_location_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);

@@ -30,6 +30,17 @@ constexpr std::size_t most_tensors = 64;      /* of one op: more are not followe
 
 /* ---- ops ---- */
 
+/* An op that a node runs, and that may make another node: a gradient that can be differentiated again. */
+void note_maker(tgd_op_row &row)
+{
+    auto node = torch::autograd::get_current_node();
+    if (node != nullptr && node->sequence_nr() != UINT64_MAX) {
+        row.maker_nr = node->sequence_nr();
+        row.maker_thread = static_cast<std::uint32_t>(node->thread_id());
+        row.flags |= TGD_OP_MADE;
+    }
+}
+
 void function_began(const at::RecordFunction &fn, thread_state &t)
 {
     /* A custom Function: named by its class, with the sequence number of the node it makes. Its forward's ops are
@@ -59,7 +70,11 @@ void function_began(const at::RecordFunction &fn, thread_state &t)
     row.name = kept_name(fn.name());
     row.place = here();
     row.mode = nowhere;
-    row.flags = TGD_OP_FUNCTION | flag_if(c10::GradMode::is_enabled(), TGD_OP_GRAD_MODE);
+    row.flags = TGD_OP_FUNCTION | flag_if(c10::GradMode::is_enabled(), TGD_OP_GRAD_MODE) |
+                flag_if(t.backward > 0, TGD_OP_IN_BACKWARD);
+    if (t.backward > 0) {
+        note_maker(row);
+    }
     row.n_in = static_cast<std::uint16_t>(n);
     if (carries) {
         for (std::uint32_t nr = 0; nr < 8; nr++) {
@@ -79,7 +94,8 @@ void op_began(const at::RecordFunction &fn)
     thread_state &t = state();
     const op_class *op = op_of(fn);
     if (op == nullptr) {
-        if (fn.seqNr() >= 0 && t.backward == 0 && fn.scope() == at::RecordScope::FUNCTION && fn.inputs().size() > 0) {
+        if (fn.seqNr() >= 0 && (t.backward == 0 || c10::GradMode::is_enabled()) &&
+            fn.scope() == at::RecordScope::FUNCTION && fn.inputs().size() > 0) {
             function_began(fn, t);
         }
         return;
@@ -121,6 +137,9 @@ void op_began(const at::RecordFunction &fn)
     if (t.live || op->n_writes > 0) {
         t.op.time = tick();
         t.op.place = here();
+    }
+    if (t.live && t.backward > 0) {
+        note_maker(t.op);
     }
     for (std::uint8_t k = 0; k < op->n_writes; k++) {
         if (op->writes[k] < fn.inputs().size()) {

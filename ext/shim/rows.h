@@ -23,7 +23,7 @@ namespace tgd
 
 constexpr std::size_t most_rows = 1u << 17; /* of a kind, in each of a thread's two generations */
 constexpr std::size_t most_ids = 1u << 20;  /* the same, for ids */
-constexpr tgd_place nowhere = {TGD_NONE, -1, TGD_NONE, 0};
+constexpr tgd_place nowhere = {TGD_NONE, -1, TGD_NONE, 0, 0};
 
 struct generation {
     std::vector<tgd_op_row> ops;

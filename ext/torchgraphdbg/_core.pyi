@@ -174,6 +174,12 @@ class Node:
     def where(self) -> SourceLocation | None:
         """The forward's source line; None where no recorder was on."""
     @property
+    def stack(self) -> tuple[SourceLocation, ...]:
+        """where, and the lines of the program that led there, innermost first; library frames are left out."""
+    @property
+    def made_by(self) -> Node | None:
+        """The node whose backward made it, under create_graph; None in the forward, or where no recorder was on."""
+    @property
     def time(self) -> None:
         """Seconds it took in backward; None where no recorder was on."""
     @property
@@ -243,6 +249,9 @@ class Finding:
     @property
     def where(self) -> SourceLocation | None:
         """The source line to change; None where no recorder was on."""
+    @property
+    def stack(self) -> tuple[SourceLocation, ...]:
+        """where, and the lines of the program that led there, innermost first; library frames are left out."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

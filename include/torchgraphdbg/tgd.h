@@ -260,6 +260,12 @@ int tgd_report_finding_where(const tgd_report *report, size_t i, tgd_source_info
 const char *tgd_report_finding_op(const tgd_report *report, size_t i);
 /* Where the forward made a node: 1, or 0 where nothing is known. */
 int tgd_report_node_where(const tgd_report *report, tgd_node node, tgd_source_info *out);
+/* The same line and the lines that led to it, innermost first: fills at most n of them, returns how many there are. */
+size_t tgd_report_finding_stack(const tgd_report *report, size_t i, tgd_source_info *frames, size_t n);
+size_t tgd_report_node_stack(const tgd_report *report, tgd_node node, tgd_source_info *frames, size_t n);
+/* The node whose backward made this one, as a gradient that can be differentiated again; TGD_NONE where the forward
+   made it, where that is not known, and where the other one is not in this graph. */
+tgd_node tgd_report_node_made_by(const tgd_report *report, tgd_node node);
 
 /* The finding in words, and what to do about it. Written like snprintf: the result is the length needed, and
    buffer (which may be NULL with size 0) gets as much of it as fits, always with a final NUL. */
