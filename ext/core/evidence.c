@@ -260,6 +260,9 @@ static tgd_node region_below(const tgd_graph *graph, tgd_node v)
 /* Where no culprit is known, the line to look at is the one that made the node. */
 static void fall_back(tgd_report *report)
 {
+    if (report->node_where == NULL) {
+        return;
+    }
     for (uint32_t i = 0; i < report->n_findings; i++) {
         tgd_finding_row *row = &report->findings[i];
         if (row->where == TGD_NONE && row->node != TGD_NONE && row->kind != TGD_UNREACHED_PARAMETER) {
@@ -273,6 +276,7 @@ static void fall_back(tgd_report *report)
 tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
 {
     if (report->record == NULL) {
+        fall_back(report);
         return TGD_OK;
     }
     tgd_evidence evidence;

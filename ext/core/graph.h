@@ -24,7 +24,8 @@ enum {
     TGD_ROW_OPAQUE = 1u << 1, /* class not known */
     TGD_ROW_FREED = 1u << 2,  /* a "released" flag of the node itself is up (custom Function, lists, CopySlices) */
     TGD_ROW_GIVEN_NODE = 1u << 3,
-    TGD_ROW_RAISES = 1u << 4  /* CopySlices: the wrapped node only raises */
+    TGD_ROW_RAISES = 1u << 4, /* CopySlices: the wrapped node only raises */
+    TGD_ROW_METADATA = 1u << 5 /* it may say where it was made: anomaly mode */
 };
 
 typedef struct tgd_node_row {

@@ -436,30 +436,35 @@ static void where_phrase(tgd_text *text, const tgd_source_row *source)
     }
 }
 
+/* The line of the finding's own node, where it shows that. */
+static bool origin_phrase(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    if (row->culprit || row->node == TGD_NONE || row->where != report->node_where[row->node]) {
+        return false;
+    }
+    tgd_node made_by = report->node_made_by[row->node];
+    tgd_text_str(text, made_by == TGD_NONE && row->op == NULL ? "; made" : "; made by ");
+    tgd_text_str(text, made_by == TGD_NONE ? "" : "the backward of ");
+    if (made_by < TGD_NODE_ELSEWHERE) {
+        tgd_node_phrase(text, report, made_by);
+    } else {
+        tgd_text_str(text, row->op != NULL ? row->op : made_by == TGD_NONE ? "" : "what was made");
+    }
+    where_phrase(text, &report->sources[row->where]);
+    return true;
+}
+
 /* Who did it, behind the message; or the line of the node. */
 static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
-    if (row->where == TGD_NONE) {
+    if (row->where == TGD_NONE || origin_phrase(text, report, row)) {
         return;
     }
-    const tgd_source_row *source = &report->sources[row->where];
     bool freed = row->kind == TGD_GRAPH_FREED && row->culprit;
     bool cut = row->kind == TGD_UNREACHED_PARAMETER || row->kind == TGD_NO_GRAD_FN;
-    bool own = !row->culprit && row->node != TGD_NONE && row->where == report->node_where[row->node];
-    if (own && report->node_made_by[row->node] != TGD_NONE) {
-        tgd_node made_by = tgd_report_node_made_by(report, row->node);
-        tgd_text_str(text, "; made by the backward of ");
-        if (made_by != TGD_NONE) {
-            tgd_node_phrase(text, report, made_by);
-        } else {
-            tgd_text_str(text, row->op != NULL ? row->op : "the code");
-        }
-        where_phrase(text, source);
-        return;
-    }
     tgd_text_str(text, freed ? "; freed by " : !row->culprit ? "; made by " : !cut ? "; by " : row->unsure ? "; perhaps " : "; ");
     tgd_text_str(text, row->op != NULL ? row->op : freed ? "the backward" : "the code");
-    where_phrase(text, source);
+    where_phrase(text, &report->sources[row->where]);
 }
 
 static void message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)

@@ -225,6 +225,9 @@ static tgd_status make(tgd_report *report, tgd_lookup *lookup, const tgd_request
     }
     free(end_points);
     if (status == TGD_OK) {
+        status = tgd_read_traces(report, lookup, request, err);
+    }
+    if (status == TGD_OK) {
         tgd_graph_seal(&report->graph);
         status = judge(report, request, err);
     }
@@ -310,6 +313,9 @@ static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_r
         status = read_parameters(report, &lookup, request, err);
     }
     tgd_lookup_clear(&lookup);
+    if (status == TGD_OK) {
+        status = tgd_copy_traces(report, from, err);
+    }
     return status == TGD_OK ? judge(report, request, err) : status;
 }
 

@@ -64,6 +64,7 @@ struct tgd_report {
     tgd_node *node_made_by;        /* Owned, per node: whose backward made it, TGD_NONE, or TGD_NODE_ELSEWHERE; or NULL */
     tgd_place_resolver resolve;
     uint32_t n_sources, source_capacity;
+    uint32_t n_traced; /* of the sources, the first: from the program's own anomaly mode */
     uint32_t n_parameters, n_findings, n_executed, n_groups, finding_capacity;
     uint32_t first_error; /* place in the order of the first node that raises, or n_executed */
     uint32_t depth;
@@ -88,6 +89,9 @@ enum { TGD_END_NONE = 0, TGD_END_RUNS, TGD_END_TAKES /* its gradient is taken be
 tgd_status tgd_engine_simulate(tgd_report *report, const uint8_t *end_points, tgd_error *err);
 /* What became of every saved tensor. */
 void tgd_decide_states(tgd_graph *graph, const tgd_lookup *lookup);
+/* What the program's own anomaly mode knows of where nodes were made; the same from another report on this graph. */
+tgd_status tgd_read_traces(tgd_report *report, const tgd_lookup *lookup, const tgd_request *request, tgd_error *err);
+tgd_status tgd_copy_traces(tgd_report *report, const tgd_report *from, tgd_error *err);
 /* What PyTorch refused, where the report is about that. */
 tgd_status tgd_keep_refusal(tgd_report *report, const tgd_refusal *refusal, tgd_error *err);
 tgd_status tgd_judge_refusal(tgd_report *report, tgd_error *err);
@@ -100,7 +104,8 @@ tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err);
 
 /* Room for what is known of where nodes come from (node_where, node_op, node_made_by), nothing at first. */
 tgd_status tgd_provenance_begin(tgd_report *report, tgd_error *err);
-/* With a record: lines of nodes, who did it, where gradients were cut. Changes and adds findings. */
+/* With a record: lines of nodes, who did it, where gradients were cut. Changes and adds findings. Where none says who
+   did it, a finding gets its node's own line. */
 tgd_status tgd_judge_record(tgd_report *report, tgd_error *err);
 
 /* Appends. */

@@ -406,6 +406,7 @@ static tgd_status read_node(walker *w, tgd_node v)
     row->sequence_nr = info.sequence_nr;
     row->thread_id = info.thread_id;
     row->inner_type = row->leaf = TGD_NONE;
+    row->flags |= info.has_metadata ? TGD_ROW_METADATA : 0u;
 
     if (w->last_type >= graph->n_types || graph->types[w->last_type].key != info.type) {
         w->last_type = tgd_address_map_find(&w->lookup->types, (uint64_t)(uintptr_t)info.type);

@@ -71,13 +71,21 @@ static const char *qualified_name(const PyCodeObject *code)
 }
 
 /* A name like <stdin> is no file. Some are what a person typed, most are what a library generated. */
-static bool is_typed(const char *file, const PyCodeObject *code, PyObject *globals)
+static bool is_prompt(const char *file)
 {
     static const char *const typed[] = {"<stdin>", "<ipython-input", "<console>", "<python-input", "<doctest "};
     for (size_t k = 0; k < sizeof typed / sizeof typed[0]; k++) {
         if (starts(file, typed[k])) {
             return true;
         }
+    }
+    return false;
+}
+
+static bool is_typed(const char *file, const PyCodeObject *code, PyObject *globals)
+{
+    if (is_prompt(file)) {
+        return true;
     }
     static const char *const generated[] = {"<frozen ", "<eval_with_key>", "<attrs generated", "<decorator-gen",
                                             "<__array_function__"};
@@ -129,6 +137,12 @@ static uint32_t torch_flags(const char *file, const PyCodeObject *code)
     return 0;
 }
 
+static bool is_standard_library(const char *file)
+{
+    return (starts(file, folders.library) || starts(file, folders.platform_library)) &&
+           strstr(file, "/site-packages/") == NULL && strstr(file, "/dist-packages/") == NULL;
+}
+
 static uint32_t classify(const PyCodeObject *code, PyObject *globals)
 {
     const char *file = utf8(code->co_filename);
@@ -138,14 +152,19 @@ static uint32_t classify(const PyCodeObject *code, PyObject *globals)
     if (starts(file, folders.torch)) {
         return TGD_CODE_LIBRARY | torch_flags(file, code);
     }
-    if (starts(file, folders.functorch) || starts(file, folders.package)) {
+    if (starts(file, folders.functorch) || starts(file, folders.package) || is_standard_library(file)) {
         return TGD_CODE_LIBRARY;
     }
-    if (starts(file, folders.library) || starts(file, folders.platform_library)) {
-        bool installed = strstr(file, "/site-packages/") != NULL || strstr(file, "/dist-packages/") != NULL;
-        return installed ? 0 : TGD_CODE_LIBRARY;
-    }
     return 0;
+}
+
+bool tgd_py_is_library_file(const char *file, const char *function)
+{
+    if (file[0] == '<') { /* python -c has no more than a module's code and functions that somebody wrote */
+        return !is_prompt(file) && !(same(file, "<string>") && !starts(function, "__"));
+    }
+    return starts(file, folders.torch) || starts(file, folders.functorch) || starts(file, folders.package) ||
+           is_standard_library(file);
 }
 
 /* ---- the table ---- */

@@ -68,6 +68,9 @@ typedef struct tgd_py_code_words {
 /* GIL held. lasti < 0: the first line. 0 where there is no such code object. */
 int tgd_py_code_describe(uint32_t index, int lasti, tgd_py_code_words *out);
 
+/* Is a line of this file torch's, Python's or ours, and not the user's? Where there is no code object to ask about. */
+bool tgd_py_is_library_file(const char *file, const char *function);
+
 /* May the GIL be taken? Not while Python is going away. */
 int tgd_py_may_lock(void);
 

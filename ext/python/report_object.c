@@ -6,6 +6,7 @@
 #include "paths.h"
 #include "raise.h"
 #include "recorder_object.h"
+#include "traceback.h"
 
 typedef struct report {
     PyObject_HEAD
@@ -48,6 +49,7 @@ static tgd_status capture_since(tgd_report **out, const tgd_request *request, ui
     if (status == TGD_OK) {
         complete.record = record;
         complete.resolve = tgd_py_resolve_place;
+        complete.trace = tgd_py_trace;
         status = tgd_report_capture(out, &complete, err);
     }
     tgd_record_free(record);
@@ -59,7 +61,9 @@ static tgd_status capture_since(tgd_report **out, const tgd_request *request, ui
 static tgd_status capture(tgd_report **out, const tgd_request *request, bool recording, tgd_error *err)
 {
     if (!recording) {
-        return tgd_report_capture(out, request, err);
+        tgd_request complete = *request;
+        complete.trace = tgd_py_trace;
+        return tgd_report_capture(out, &complete, err);
     }
     uint64_t since = tgd_observe_recent();
     tgd_report *captured = NULL;

@@ -3,9 +3,11 @@
 
 #include <cstring>
 #include <mutex>
+#include <typeinfo>
 
 #include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/python_anomaly_mode.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -24,6 +26,8 @@ namespace
 {
 
 TGD_PRIVATE(node_mutex, Node, mutex_)
+TGD_PRIVATE(python_node_metadata, Node, anomaly_metadata_)
+TGD_PRIVATE(metadata_dict, torch::autograd::PyAnomalyMetadata, dict_)
 
 /* The PyObject behind a slot, borrowed or NULL. Older slots keep a tagged pointer. */
 template <class Slot> auto object_in(const Slot *slot, int) -> decltype(slot->load_pyobj())
@@ -289,6 +293,16 @@ extern "C" uint64_t tgd_torch_storage_address(PyObject *object)
         return 0;
     }
     return reinterpret_cast<std::uintptr_t>(THPStorage_Unpack(object).unsafeGetStorageImpl());
+}
+
+extern "C" PyObject *tgd_torch_node_metadata(const tgd_torch_node *node)
+{
+    /* By name: libtorch_python keeps the class to itself. */
+    const auto *metadata = (node_of(node)->*field(python_node_metadata{})).get();
+    if (metadata == nullptr || std::strcmp(typeid(*metadata).name(), "N5torch8autograd17PyAnomalyMetadataE") != 0) {
+        return nullptr;
+    }
+    return static_cast<const torch::autograd::PyAnomalyMetadata *>(metadata)->*field(metadata_dict{});
 }
 
 extern "C" const tgd_torch_python *tgd_torch_python_hooks(void)

@@ -22,6 +22,10 @@ tgd_object_kind tgd_torch_object(PyObject *object, const tgd_torch_tensor **tens
 /* GIL held. The address of the StorageImpl behind an UntypedStorage, 0 for anything else. */
 uint64_t tgd_torch_storage_address(PyObject *object);
 
+/* GIL held. The dict of a node's anomaly metadata, borrowed from the node; NULL where there is none. Unlike
+   grad_fn.metadata it makes neither. */
+PyObject *tgd_torch_node_metadata(const tgd_torch_node *node);
+
 /* For tgd_torch_set_python(). Borrowed for ever. */
 const tgd_torch_python *tgd_torch_python_hooks(void);
 

@@ -29,6 +29,7 @@ TGD_PRIVATE(storage_size, c10::StorageImpl, size_bytes_)
 TGD_PRIVATE(pre_hooks, Node, pre_hooks_)
 TGD_PRIVATE(tensor_pre_hooks, Node, tensor_pre_hooks_)
 TGD_PRIVATE(retain_grad_hooks, Node, retains_grad_hooks_)
+TGD_PRIVATE(node_metadata, Node, anomaly_metadata_)
 TGD_PRIVATE(post_hooks, Node, post_hooks_)
 
 constexpr std::size_t most_dimensions = 64;
@@ -322,6 +323,7 @@ extern "C" void tgd_torch_node_read(const tgd_torch_node *node, tgd_torch_node_i
     out->n_pre_hooks = static_cast<std::uint32_t>((n.*field(pre_hooks{})).size());
     out->n_retain_grad_hooks = static_cast<std::uint32_t>((n.*field(retain_grad_hooks{})).size());
     out->n_post_hooks = static_cast<std::uint32_t>((n.*field(post_hooks{})).size());
+    out->has_metadata = n.*field(node_metadata{}) != nullptr;
     if (type.kind != TGD_NODE_ACCUMULATE_GRAD) {
         out->n_tensor_pre_hooks = static_cast<std::uint32_t>((n.*field(tensor_pre_hooks{})).size());
         return;

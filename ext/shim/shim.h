@@ -82,6 +82,7 @@ typedef struct tgd_torch_node_info {
     uint32_t n_pre_hooks, n_tensor_pre_hooks, n_retain_grad_hooks, n_post_hooks;
     tgd_node_kind kind;
     int has_saved; /* 0: this class never saves a tensor, do not visit */
+    int has_metadata; /* anomaly mode wrote something down about it, or somebody else used the same place */
     uint32_t raising_edges; /* bit k: this class only raises where a gradient is wanted along edge k; all: along any */
     const tgd_torch_tensor *variable; /* AccumulateGrad's leaf, else NULL */
 } tgd_torch_node_info;

@@ -60,6 +60,7 @@ struct tgd_record;
 struct tgd_place;
 struct tgd_source;
 struct tgd_refusal;
+struct tgd_trace;
 
 typedef struct tgd_request {
     const tgd_root *roots;
@@ -73,6 +74,8 @@ typedef struct tgd_request {
     /* Evidence of a recorder, or NULL; borrowed for the call (ext/core/record.h). */
     const struct tgd_record *record;
     int (*resolve)(const struct tgd_place *place, struct tgd_source *out);
+    /* What the program's own anomaly mode wrote down about a node, or NULL (ext/core/trace.h). */
+    int (*trace)(const tgd_torch_node *node, struct tgd_trace *out);
     const struct tgd_refusal *refusal; /* what PyTorch refused, where that is what the report is about */
 } tgd_request;
 
