@@ -77,21 +77,34 @@ static const tgd_op_row *origin_of(const origins *o, const tgd_op_row *op)
     return first;
 }
 
+/* The origin's line. What a checkpoint runs again in backward is in a module of its own all the same. */
+static tgd_place place_of(const origins *o, const tgd_op_row *op, const tgd_op_row *origin)
+{
+    tgd_place place = origin->place;
+    if (origin != op && (origin->flags & TGD_OP_FUNCTION) && op->place.module != TGD_NONE) {
+        uint32_t run = tgd_address_map_find(&o->calls, line_key(&op->place));
+        bool within = run == TGD_NONE || o->evidence->record->runs[run].place.module != op->place.module;
+        place.module = within ? op->place.module : place.module;
+    }
+    return place;
+}
+
 static tgd_status locate(origins *o, tgd_node v)
 {
     tgd_report *report = o->evidence->report;
-    const tgd_op_row *op = tgd_evidence_op(o->evidence, v);
+    const tgd_op_row *op = tgd_evidence_op(o->evidence, v), *origin = op;
     if (op == NULL) {
         return TGD_OK;
     }
     if (op->flags & TGD_OP_MADE) {
         tgd_node made_by = tgd_address_map_find(&o->nodes, node_key(op->maker_thread, op->maker_nr));
         report->node_made_by[v] = made_by == TGD_NONE ? TGD_NODE_ELSEWHERE : made_by;
-        op = origin_of(o, op);
+        origin = origin_of(o, op);
     }
-    report->node_op[v] = tgd_bare_name(op->name);
+    const tgd_place place = place_of(o, op, origin);
+    report->node_op[v] = tgd_bare_name(origin->name);
     uint32_t where;
-    tgd_status status = tgd_evidence_source(o->evidence, &op->place, &where);
+    tgd_status status = tgd_evidence_source(o->evidence, &place, &where);
     if (where != TGD_NONE) {
         report->node_where[v] = where;
     }

@@ -123,6 +123,9 @@ static uint32_t torch_flags(const char *file, const PyCodeObject *code)
     if (starts(within, "optim/")) {
         return same(name, "step") ? TGD_CODE_OPTIMIZER : 0;
     }
+    if (same(within, "_dynamo/eval_frame.py") || starts(within, "_functorch/_aot_autograd/")) {
+        return TGD_CODE_IN_REGION;
+    }
     if (same(within, "_dynamo/convert_frame.py")) {
         return TGD_CODE_TRACING;
     }
@@ -137,6 +140,24 @@ static uint32_t torch_flags(const char *file, const PyCodeObject *code)
     return 0;
 }
 
+/* Dynamo gives its code the file and the name of the function it was made from, and all calls of regions the line of
+   the def. */
+static bool calls_regions(const PyCodeObject *code)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); i++) {
+        const char *name = utf8(PyTuple_GET_ITEM(code->co_names, i));
+        if (starts(name, "__compiled_fn_") || starts(name, "__resume_at_")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t user_flags(const PyCodeObject *code)
+{
+    return calls_regions(code) ? TGD_CODE_REGIONS : 0;
+}
+
 static bool is_standard_library(const char *file)
 {
     return (starts(file, folders.library) || starts(file, folders.platform_library)) &&
@@ -147,7 +168,9 @@ static uint32_t classify(const PyCodeObject *code, PyObject *globals)
 {
     const char *file = utf8(code->co_filename);
     if (file[0] == '<') {
-        return is_typed(file, code, globals) ? 0 : TGD_CODE_LIBRARY;
+        return is_typed(file, code, globals)      ? user_flags(code)
+               : starts(file, "<eval_with_key>") ? TGD_CODE_LIBRARY | TGD_CODE_IN_REGION
+                                                 : TGD_CODE_LIBRARY;
     }
     if (starts(file, folders.torch)) {
         return TGD_CODE_LIBRARY | torch_flags(file, code);
@@ -155,7 +178,7 @@ static uint32_t classify(const PyCodeObject *code, PyObject *globals)
     if (starts(file, folders.functorch) || starts(file, folders.package) || is_standard_library(file)) {
         return TGD_CODE_LIBRARY;
     }
-    return 0;
+    return user_flags(code);
 }
 
 bool tgd_py_is_library_file(const char *file, const char *function)

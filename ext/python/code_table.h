@@ -21,7 +21,9 @@ enum {
     TGD_CODE_OPTIMIZER = 1u << 5,   /* Optimizer.step */
     TGD_CODE_DDP_INIT = 1u << 6,    /* DistributedDataParallel's constructor */
     TGD_CODE_TRACING = 1u << 7,     /* torch.compile or torch.export at work: nothing it calls really runs */
-    TGD_CODE_RESTORE = 1u << 8      /* the end of a block of no_grad or the like */
+    TGD_CODE_RESTORE = 1u << 8,     /* the end of a block of no_grad or the like */
+    TGD_CODE_REGIONS = 1u << 9,     /* what torch.compile made of a function of the user's: calls regions, has no lines */
+    TGD_CODE_IN_REGION = 1u << 10   /* torch.compile's own way into a region */
 };
 
 /* Once, GIL held, before the first look-up: learns where torch and the libraries are. 0, or -1 with an exception. */

@@ -146,12 +146,25 @@ static uint32_t via_of(uint32_t flags, bool met_user)
     return via;
 }
 
+/* In a region of torch.compile's the frames within it, and the one that calls it, have no lines of the user's: the line
+   is that of whoever called the compiled function. */
+static bool is_users(const walk *w, uint32_t *inside)
+{
+    if (w->flags & TGD_CODE_LIBRARY) {
+        *inside |= w->flags & TGD_CODE_IN_REGION;
+        return false;
+    }
+    *inside |= w->flags & TGD_CODE_REGIONS;
+    return *inside != (TGD_CODE_IN_REGION | TGD_CODE_REGIONS) || !(w->flags & TGD_CODE_REGIONS);
+}
+
 static void read_here(tgd_place *out)
 {
     tgd_place place = nowhere;
     walk w = {0};
     callers around;
     bool met_user = false;
+    uint32_t inside = 0;
     around.n = 0;
     while (step(&w)) {
         if (w.index == TGD_NONE) { /* whose it is cannot be told any more: name nobody rather than the wrong line */
@@ -163,12 +176,11 @@ static void read_here(tgd_place *out)
                 place.module = module_index(&w);
             }
         }
-        if (w.flags & TGD_CODE_LIBRARY) {
-            continue;
-        }
         if (met_user) {
-            add_caller(&around, &w);
-        } else {
+            if (!(w.flags & TGD_CODE_LIBRARY)) {
+                add_caller(&around, &w);
+            }
+        } else if (is_users(&w, &inside)) {
             set_place(&place, &w);
             met_user = true;
         }

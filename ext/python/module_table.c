@@ -1,6 +1,7 @@
 #include "module_table.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { N_SLOTS = 1 << 15, MOST_MODULES = N_SLOTS / 2, MOST_LEVELS = 32, SEARCH_LEVELS = 6 };
@@ -12,6 +13,7 @@ typedef struct entry {
     uint32_t slot;      /* in slots, while the module lives */
     uint32_t next_dead; /* an entry to use again, oldest first */
     uint16_t generation;
+    bool given;         /* its path is what the program was told to call it, not what was guessed */
 } entry;
 
 /* Where an address stands. The index is written before the address, and a slot whose module lives never changes. */
@@ -111,10 +113,29 @@ static char *kept(const char *text)
     return copy == NULL ? NULL : strcpy(copy, text);
 }
 
+/* What torch.compile wraps a module in is no level of the model. */
+static void leave_out_wrappers(char *path)
+{
+    static const char wrapper[] = "_orig_mod";
+    size_t n = sizeof wrapper - 1;
+    char *to = path;
+    for (const char *from = path; *from != '\0';) {
+        size_t part = strcspn(from, ".");
+        if (part != n || memcmp(from, wrapper, n) != 0) {
+            to += to > path ? (*to = '.', 1) : 0;
+            memmove(to, from, part);
+            to += part;
+        }
+        from += from[part] == '.' ? part + 1 : part;
+    }
+    *to = '\0';
+}
+
 static void set_path(entry *e, const char *path)
 {
-    char *copy = e->path != NULL && strcmp(e->path, path) == 0 ? NULL : kept(path);
+    char *copy = kept(path);
     if (copy != NULL) {
+        leave_out_wrappers(copy);
         PyMem_RawFree(e->path);
         e->path = copy;
     }
@@ -158,6 +179,7 @@ static uint32_t enter(PyObject *module)
     e->weak = weak;
     e->class_name = class_name;
     e->path = path;
+    e->given = false;
     size_t i = slot_of(module);
     for (const PyObject *there; (there = atomic_load_explicit(&slots[i].address, memory_order_relaxed)) != NULL &&
                                 there != TOMB;) {
@@ -233,27 +255,15 @@ static void find_path(uint32_t at, PyObject *module, PyObject *outer)
     PyErr_Clear();
 }
 
-uint32_t tgd_py_module_add(PyObject *module, PyObject *const *outer, size_t n_outer)
-{
-    uint32_t at = enter(module);
-    PyErr_Clear();
-    if (at == TGD_NONE) {
-        return TGD_NONE;
-    }
-    for (size_t k = 0; k < n_outer && entries[at].path[0] == '\0'; k++) {
-        find_path(at, module, outer[k]);
-    }
-    return index_of(at);
-}
-
-static void name_all(PyObject *module, const char *path, int levels, PyObject *seen)
+static void name_all(PyObject *module, const char *path, int levels, PyObject *seen, bool given)
 {
     PyObject *address = PyLong_FromVoidPtr(module);
     int known = address == NULL ? -1 : PySet_Contains(seen, address);
     if (known == 0 && PySet_Add(seen, address) == 0) {
         uint32_t at = enter(module);
-        if (at != TGD_NONE) {
+        if (at != TGD_NONE && (given || !entries[at].given)) {
             set_path(&entries[at], path);
+            entries[at].given = given;
         }
         PyObject *children = levels > 0 ? children_of(module) : NULL, *key, *child;
         Py_ssize_t next = 0;
@@ -265,7 +275,7 @@ static void name_all(PyObject *module, const char *path, int levels, PyObject *s
             PyObject *below = joined(path, key);
             const char *bytes = below == NULL ? NULL : PyUnicode_AsUTF8(below);
             if (bytes != NULL) {
-                name_all(child, bytes, levels - 1, seen);
+                name_all(child, bytes, levels - 1, seen, given);
             }
             Py_XDECREF(below);
             Py_DECREF(child);
@@ -276,14 +286,35 @@ static void name_all(PyObject *module, const char *path, int levels, PyObject *s
     PyErr_Clear();
 }
 
-void tgd_py_module_name_all(PyObject *root)
+static void name_from(PyObject *root, bool given)
 {
     PyObject *seen = PySet_New(NULL);
     if (seen != NULL) {
-        name_all(root, "", MOST_LEVELS, seen);
+        name_all(root, "", MOST_LEVELS, seen, given);
         Py_DECREF(seen);
     }
     PyErr_Clear();
+}
+
+void tgd_py_module_name_all(PyObject *root)
+{
+    name_from(root, true);
+}
+
+uint32_t tgd_py_module_add(PyObject *module, PyObject *const *outer, size_t n_outer)
+{
+    uint32_t at = enter(module);
+    PyErr_Clear();
+    if (at == TGD_NONE) {
+        return TGD_NONE;
+    }
+    if (n_outer == 0 && !entries[at].given) {
+        name_from(module, false);
+    }
+    for (size_t k = 0; k < n_outer && entries[at].path[0] == '\0'; k++) {
+        find_path(at, module, outer[k]);
+    }
+    return index_of(at);
 }
 
 int tgd_py_module_describe(uint32_t index, const char **path, const char **class_name)

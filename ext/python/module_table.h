@@ -18,7 +18,8 @@ uint32_t tgd_py_module_find(const PyObject *module);
 int tgd_py_module_table_has_room(void);
 
 /* Add a module and find its path: below one of `outer`, the modules whose forward called it, nearest first. They were
-   added before. TGD_NONE where that fails; leaves no exception. */
+   added before. The outermost gives all within it the paths of named_modules(), where none were given. TGD_NONE where
+   that fails; leaves no exception. */
 uint32_t tgd_py_module_add(PyObject *module, PyObject *const *outer, size_t n_outer);
 
 /* Add all modules within `root`, under the paths that named_modules() gives them. Leaves no exception. */
