@@ -27,6 +27,11 @@ typedef struct tgd_observer {
 tgd_status tgd_observe_start(const tgd_observer *observer, tgd_error *err);
 void tgd_observe_stop(void);
 
+/* Begin light recording: where nodes were made, writes and cuts, which run took a node. Nested calls count; may be on
+   together with the full one. */
+tgd_status tgd_observe_start_light(const tgd_observer *observer, tgd_error *err);
+void tgd_observe_stop_light(void);
+
 /* A copy of everything since `since` (0: everything held), all threads merged by time. Any thread. */
 tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_error *err);
 
