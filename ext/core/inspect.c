@@ -261,7 +261,8 @@ static tgd_status judge_saved(judge *j, tgd_node v)
     for (uint32_t s = row->first_saved; s < end && status == TGD_OK; s++) {
         uint8_t state = graph->saved[s].state;
         storage = storage || is_of_storage(state);
-        if (is_of_storage(state) || (state == TGD_SAVED_RELEASED && released)) {
+        bool own = state == TGD_SAVED_RELEASED && j->report->ran != TGD_NOT_YET; /* this very run released it */
+        if (is_of_storage(state) || own || (state == TGD_SAVED_RELEASED && released)) {
             continue; /* a node is freed once, however much it held */
         }
         released = released || state == TGD_SAVED_RELEASED;

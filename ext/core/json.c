@@ -279,6 +279,8 @@ tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context
     string(&text, &first, "torch", tgd_torch_built_for());
     string(&text, &first, "verdict", report->verdict);
     boolean(&text, &first, "ok", tgd_report_ok(report) != 0);
+    string(&text, &first, "raised", report->raised);
+    string(&text, &first, "occasion", report->occasion);
     key(&text, &first, "summary");
     write_summary(&text, report);
     tgd_text_str(&text, ",\n \"findings\": [");

@@ -40,7 +40,9 @@ typedef enum tgd_detail {
     TGD_DETAIL_REPLACED,       /* leaf `other` of the graph is a Parameter nobody names, of the same shape */
     TGD_DETAIL_NOT_A_LEAF,
     TGD_DETAIL_ROOT_IS_LEAF,   /* nothing is reached: the root is a leaf */
-    TGD_DETAIL_HIDDEN          /* `other` parameters may be reached where the graph does not show */
+    TGD_DETAIL_HIDDEN,         /* `other` parameters may be reached where the graph does not show */
+    /* values */
+    TGD_DETAIL_VALUE           /* values[other] is not finite */
 } tgd_detail;
 
 /* The leaf whose storage a saved tensor lives in (itself, or a view of it), or TGD_NONE. */

@@ -469,7 +469,9 @@ static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_f
 
 static void message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
-    if (row->saved != TGD_NONE) {
+    if (row->detail == TGD_DETAIL_VALUE) {
+        tgd_value_message(text, report, (size_t)(row - report->findings));
+    } else if (row->saved != TGD_NONE) {
         saved_message(text, report, row);
     } else if (row->parameter != TGD_NONE) {
         parameter_message(text, report, row);

@@ -162,7 +162,7 @@ static void find_first_error(tgd_report *report)
     }
     for (uint32_t i = 0; i < report->n_errors; i++) {
         tgd_node v = report->findings[i].node;
-        if (v != TGD_NONE && report->order[v] < report->first_error) {
+        if (v != TGD_NONE && report->order[v] < report->first_error && !tgd_finding_is_value(report, i)) {
             report->first_error = report->order[v];
         }
     }
@@ -187,10 +187,14 @@ static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_erro
 {
     tgd_status status = tgd_judge_refusal(report, err);
     bool only_refused = report->refused && report->refusal.write != NULL; /* no backward was tried */
-    if (status == TGD_OK && !only_refused) {
+    bool done = only_refused || report->ran == TGD_RAN;
+    if (status == TGD_OK) {
+        status = tgd_judge_values(report, request->values, err);
+    }
+    if (status == TGD_OK && !done) {
         status = tgd_judge_roots(report, request, err);
     }
-    if (status == TGD_OK && !only_refused) {
+    if (status == TGD_OK && !done) {
         status = tgd_judge_nodes(report, err);
     }
     if (status == TGD_OK && !only_refused) {
@@ -200,6 +204,7 @@ static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_erro
         status = tgd_judge_record(report, err);
     }
     if (status == TGD_OK) {
+        tgd_judge_raised(report);
         status = sort_findings(report, err);
     }
     if (status == TGD_OK) {
@@ -267,6 +272,9 @@ tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_
     tgd_lookup lookup = {0};
     status = request->refusal == NULL ? TGD_OK : tgd_keep_refusal(report, request->refusal, err);
     if (status == TGD_OK) {
+        status = tgd_values_keep(report, request->values, err);
+    }
+    if (status == TGD_OK) {
         status = make(report, &lookup, request, err);
     }
     tgd_lookup_clear(&lookup);
@@ -321,8 +329,10 @@ static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_r
 
 tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const tgd_request *request, tgd_error *err)
 {
+    const tgd_values before = {.ran = report->ran, .raised = report->raised, .occasion = report->occasion};
+    const tgd_values *values = request->values == NULL ? &before : request->values;
     tgd_request only = {.parameters = request->parameters, .n_parameters = request->n_parameters,
-                        .create_graph = report->create_graph};
+                        .create_graph = report->create_graph, .values = values};
     tgd_report *made = new_report(&only, err);
     if (made == NULL) {
         return TGD_ENOMEM;
@@ -339,6 +349,9 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
         made->record = report->record;
     }
     status = report->refused ? tgd_keep_refusal(made, &report->refusal, err) : TGD_OK;
+    if (status == TGD_OK) {
+        status = tgd_values_keep(made, values, err);
+    }
     if (status == TGD_OK) {
         status = remake(made, report, &only, err);
     }
@@ -358,6 +371,7 @@ void tgd_report_free(tgd_report *report)
     tgd_graph_clear(&report->graph);
     tgd_record_free(report->record);
     free(report->refused_message);
+    tgd_values_clear(report);
     for (uint32_t i = 0; i < report->n_sources; i++) {
         free(report->sources[i].file);
         free(report->sources[i].function);

@@ -8,6 +8,7 @@
 #include "graph.h"
 #include "record.h"
 #include "text.h"
+#include "values.h"
 
 typedef struct tgd_parameter_row {
     char *name;      /* Owned */
@@ -63,6 +64,10 @@ struct tgd_report {
     const char **node_op;          /* Owned, per node: the op that made it, for ever, or NULL; or NULL */
     tgd_node *node_made_by;        /* Owned, per node: whose backward made it, TGD_NONE, or TGD_NODE_ELSEWHERE; or NULL */
     tgd_place_resolver resolve;
+    tgd_value_row *values;         /* Owned: what is not finite, in the order of the request */
+    char *raised, *occasion;       /* Owned, or NULL: as in tgd_values */
+    tgd_ran ran;                   /* when the snapshot was taken */
+    uint32_t n_values;
     uint32_t n_sources, source_capacity;
     uint32_t n_traced; /* of the sources, the first: from the program's own anomaly mode */
     uint32_t n_parameters, n_findings, n_executed, n_groups, finding_capacity;

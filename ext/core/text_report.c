@@ -252,7 +252,7 @@ static void write_summary(tgd_text *text, const tgd_report *report)
         }
         tgd_text_str(text, "\n");
     }
-    if (report->n_errors > 0 && !report->root_fails) {
+    if (report->first_error < report->n_executed && !report->root_fails) {
         tgd_text_str(text, "Order: ");
         tgd_text_count(text, summary.n_executed_to_error);
         tgd_text_str(text, " of ");
@@ -275,6 +275,10 @@ tgd_status tgd_text_report_write(const tgd_report *report, tgd_sink sink, void *
         tgd_text_init(&text, sink, context);
         tgd_text_str(&text, "torchgraphdbg: ");
         wrap(&text, report->verdict, strlen("torchgraphdbg: "), INDENT);
+        if (report->occasion != NULL) {
+            tgd_text_str(&text, "At ");
+            wrap(&text, report->occasion, strlen("At "), INDENT);
+        }
         write_findings(&text, report, &g);
         write_summary(&text, report);
         status = tgd_text_finish(&text, err);

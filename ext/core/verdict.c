@@ -74,8 +74,12 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
     }
     bool crash = row->kind == TGD_STORAGE_FREED || row->kind == TGD_STORAGE_CHANGED;
     tgd_text_str(text, "backward() ");
-    tgd_text_str(text, certain ? "will " : "may ");
-    tgd_text_str(text, crash ? "raise or crash" : "raise");
+    if (report->raised != NULL && certain) {
+        tgd_text_str(text, "raised");
+    } else {
+        tgd_text_str(text, certain ? "will " : "may ");
+        tgd_text_str(text, crash ? "raise or crash" : "raise");
+    }
     if (row->node != TGD_NONE && row->root == TGD_NONE) {
         tgd_text_str(text, " at ");
         tgd_node_phrase(text, report, row->node);
@@ -167,13 +171,38 @@ static void verdict_of_health(tgd_text *text, const tgd_report *report)
     }
 }
 
+/* What backward raised, where no finding explains it. */
+static void verdict_of_raised(tgd_text *text, const tgd_report *report)
+{
+    tgd_text_str(text, "backward() raised ");
+    tgd_text_line(text, report->raised, 160);
+    if (report->n_errors > 0) {
+        tgd_text_str(text, ". Beside that: ");
+        tgd_text_str(text, tgd_finding_is_value(report, 0) ? "" : tgd_finding_statement((tgd_finding_kind)report->findings[0].kind));
+        if (tgd_finding_is_value(report, 0)) {
+            tgd_value_verdict(text, report, 0);
+        }
+    } else {
+        tgd_text_str(text, "; the graph itself shows no fault");
+    }
+}
+
 void tgd_verdict_write(tgd_text *text, const tgd_report *report)
 {
+    size_t explains = tgd_report_explains(report);
+    if (report->raised != NULL && explains == SIZE_MAX) {
+        verdict_of_raised(text, report);
+        return;
+    }
     if (report->n_errors + report->n_warnings == 0) {
         verdict_of_health(text, report);
         return;
     }
-    const tgd_finding_row *first = &report->findings[0];
+    const tgd_finding_row *first = &report->findings[explains == SIZE_MAX ? 0 : explains];
+    if (first->detail == TGD_DETAIL_VALUE) {
+        tgd_value_verdict(text, report, 0);
+        return;
+    }
     if (first->detail == TGD_DETAIL_LEAF_ROOT) {
         tgd_text_str(text, "backward() fills only the root's own grad: ");
         tgd_root_phrase(text, report, first->root);

@@ -68,6 +68,14 @@ void tgd_torch_tensor_read(const tgd_torch_tensor *tensor, tgd_torch_tensor_info
 tgd_status tgd_torch_tensor_node(const tgd_torch_tensor *tensor, const tgd_torch_node **node, uint32_t *output_nr,
                                  tgd_error *err);
 
+/* Visit a leaf's .grad, or the values of a sparse one, held for the visit; not at all where there is none. Returns
+   what the visitor returned, or 0. The visitor must not call back into torch. */
+typedef int (*tgd_torch_gradient_visitor)(void *context, const tgd_torch_tensor *gradient);
+int tgd_torch_tensor_gradient(const tgd_torch_tensor *tensor, tgd_torch_gradient_visitor visit, void *context);
+
+/* How often the tensor and its views were written to, as far as autograd knows; 0 under inference_mode. */
+uint32_t tgd_torch_tensor_version(const tgd_torch_tensor *tensor);
+
 /* Names for ever; "" for an unknown number. */
 const char *tgd_torch_dtype_name(int dtype);        /* "float32" */
 const char *tgd_torch_device_name(int device_type); /* "cuda" */

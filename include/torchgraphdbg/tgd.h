@@ -61,6 +61,7 @@ struct tgd_place;
 struct tgd_source;
 struct tgd_refusal;
 struct tgd_trace;
+struct tgd_values;
 
 typedef struct tgd_request {
     const tgd_root *roots;
@@ -77,6 +78,7 @@ typedef struct tgd_request {
     /* What the program's own anomaly mode wrote down about a node, or NULL (ext/core/trace.h). */
     int (*trace)(const tgd_torch_node *node, struct tgd_trace *out);
     const struct tgd_refusal *refusal; /* what PyTorch refused, where that is what the report is about */
+    const struct tgd_values *values;   /* what a watch knows beside the graph (ext/core/values.h), or NULL */
 } tgd_request;
 
 /* ---- the report ---- */
