@@ -2,8 +2,8 @@
 
 #include "arguments.h"
 #include "attempt.h"
-#include "document.h"
 #include "module_table.h"
+#include "note.h"
 #include "raise.h"
 #include "report_object.h"
 
@@ -56,6 +56,20 @@ static void forget(recorder *self)
     self->object = NULL;
 }
 
+PyObject *tgd_py_recorder_newest(PyObject *object)
+{
+    recorder *self = (recorder *)object;
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    return n == 0 ? NULL : PyList_GET_ITEM(self->reports, n - 1);
+}
+
+int tgd_py_recorder_replace(PyObject *object, PyObject *report)
+{
+    recorder *self = (recorder *)object;
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    return n == 0 ? 0 : PyList_SetItem(self->reports, n - 1, Py_NewRef(report));
+}
+
 int tgd_py_recorder_add(PyObject *object, PyObject *report)
 {
     recorder *self = (recorder *)object;
@@ -87,23 +101,7 @@ void tgd_py_recorder_failed(PyObject *object, PyObject *exception)
 
 void tgd_py_recorder_complain(PyObject *object)
 {
-    recorder *self = (recorder *)object;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (type != NULL && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) {
-        PyErr_SetInterrupt(); /* it was meant for the program: let it come again */
-    } else if (!self->complained) {
-        self->complained = true;
-        if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "torchgraphdbg could not report on this: %S",
-                             value == NULL ? Py_None : value) < 0) {
-            PyErr_Clear(); /* warnings are errors here, and this one must not stop the program */
-        }
-    }
-    PyErr_Clear();
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    tgd_py_complain(&((recorder *)object)->complained, "report on this");
 }
 
 /* ---- the exception that leaves the block ---- */
@@ -137,43 +135,20 @@ static bool is_known(const recorder *self, PyObject *exception)
 static PyObject *explanation(const recorder *self)
 {
     const tgd_report *report = tgd_py_report_snapshot(self->failed)->report;
-    tgd_finding_info finding;
-    if (tgd_report_n_findings(report) == 0) {
-        return NULL;
+    size_t finding = tgd_report_explains(report);
+    tgd_finding_info first;
+    if (finding == SIZE_MAX && tgd_report_n_findings(report) > 0 && !tgd_report_knows_raised(report)) {
+        tgd_report_finding(report, 0, &first); /* what PyTorch refused, or what was predicted */
+        finding = first.severity == TGD_ERROR ? 0 : SIZE_MAX;
     }
-    tgd_report_finding(report, 0, &finding);
-    if (finding.severity != TGD_ERROR) {
-        return NULL;
-    }
-    PyObject *message = tgd_py_words_str(tgd_report_finding_message, report, 0);
-    PyObject *hint = tgd_py_words_str(tgd_report_finding_hint, report, 0);
-    PyObject *note = NULL;
-    if (message != NULL && hint != NULL) {
-        note = PyUnicode_FromFormat("torchgraphdbg: %U%s%U", message, PyUnicode_GET_LENGTH(hint) > 0 ? "\n  " : "",
-                                    hint);
-    }
-    Py_XDECREF(message);
-    Py_XDECREF(hint);
-    return note;
+    return finding == SIZE_MAX ? NULL : tgd_py_note_of_finding(report, finding);
 }
 
-/* 1 where it bears this note already, from a recorder within this one. */
-static int has_note(PyObject *exception, PyObject *note)
-{
-    PyObject *notes = PyObject_GetAttrString(exception, "__notes__");
-    int has = notes == NULL ? 0 : PySequence_Contains(notes, note);
-    Py_XDECREF(notes);
-    PyErr_Clear();
-    return has == 1;
-}
-
-/* Python 3.10 has no notes. */
 static void explain(const recorder *self, PyObject *exception)
 {
-    PyObject *note = PyObject_HasAttrString(exception, "add_note") && is_known(self, exception) ? explanation(self)
-                                                                                                 : NULL;
-    if (note != NULL && !has_note(exception, note)) {
-        Py_XDECREF(PyObject_CallMethod(exception, "add_note", "O", note));
+    PyObject *note = is_known(self, exception) ? explanation(self) : NULL;
+    if (note != NULL) {
+        tgd_py_note_add(exception, note);
     }
     Py_XDECREF(note);
     PyErr_Clear();
