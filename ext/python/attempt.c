@@ -5,6 +5,7 @@
 #include "grad_state.h"
 #include "python_shim.h"
 #include "report_object.h"
+#include "watch_object.h"
 
 /* The arguments of run_backward() and _make_grads() by place or by name. Borrowed; NULL where it was not given. */
 static PyObject *argument(PyObject *args, PyObject *keywords, Py_ssize_t place, const char *name)
@@ -24,40 +25,53 @@ static int is_true(PyObject *flag)
 
 /* ---- reports ---- */
 
-typedef struct attempt {
-    PyObject *roots;              /* Borrowed; NULL with `refused` */
-    PyObject *inputs;             /* Borrowed, or None */
-    int create_graph, captures;
-    const tgd_refusal *refusal;   /* or NULL */
-    const tgd_root *refused;      /* what an in-place op was refused on, or NULL */
-} attempt;
-
-/* A new report; NULL with an exception. */
-static PyObject *report_of(PyObject *recorder, const attempt *a)
+PyObject *tgd_py_attempt_report(const tgd_py_state *state, PyObject *params, const tgd_py_attempt *a)
 {
     tgd_py_arguments arguments;
     PyObject *report = NULL;
-    if (tgd_py_arguments_read(&arguments, a->roots, tgd_py_recorder_params(recorder), a->inputs, a->create_graph) ==
-        0) {
+    if (tgd_py_arguments_read(&arguments, a->roots, params, a->inputs, a->create_graph) == 0) {
         if (a->refused != NULL) {
             arguments.request.roots = a->refused;
             arguments.request.n_roots = 1;
         }
         arguments.request.captures = a->captures;
         arguments.request.refusal = a->refusal;
-        report = tgd_py_report_new(tgd_py_state_of(recorder), &arguments.request);
+        arguments.request.values = a->values;
+        report = tgd_py_report_new(state, &arguments.request);
     }
     tgd_py_arguments_clear(&arguments);
     return report;
 }
 
+PyObject *tgd_py_attempt_rejudged(const tgd_py_state *state, PyObject *params, PyObject *report,
+                                  const tgd_py_attempt *a)
+{
+    tgd_py_arguments arguments;
+    PyObject *judged = NULL;
+    if (tgd_py_arguments_read(&arguments, NULL, params, Py_None, a->create_graph) == 0) {
+        arguments.request.values = a->values;
+        judged = tgd_py_report_rejudged(state, report, &arguments.request);
+    }
+    tgd_py_arguments_clear(&arguments);
+    return judged;
+}
+
+PyObject *tgd_py_attempt_raised(PyObject *exception)
+{
+    PyObject *text = PyObject_Str(exception);
+    PyObject *raised = text == NULL ? NULL : PyUnicode_FromFormat("%s: %U", Py_TYPE(exception)->tp_name, text);
+    Py_XDECREF(text);
+    return raised;
+}
+
 /* Gives every recorder that is on its report. A new list of those that got one, or NULL; leaves no exception. */
-static PyObject *report_to_all(const attempt *a)
+static PyObject *report_to_all(const tgd_py_attempt *a)
 {
     PyObject *recorders = tgd_py_recorders(), *told = recorders == NULL ? NULL : PyList_New(0);
     Py_ssize_t n = recorders == NULL ? 0 : PyList_GET_SIZE(recorders);
     for (Py_ssize_t i = 0; told != NULL && i < n; i++) {
-        PyObject *recorder = PyList_GET_ITEM(recorders, i), *report = report_of(recorder, a);
+        PyObject *recorder = PyList_GET_ITEM(recorders, i), *report;
+        report = tgd_py_attempt_report(tgd_py_state_of(recorder), tgd_py_recorder_params(recorder), a);
         if (report == NULL || tgd_py_recorder_add(recorder, report) < 0 || PyList_Append(told, recorder) < 0) {
             tgd_py_recorder_complain(recorder);
         }
@@ -77,7 +91,38 @@ static void all_failed(PyObject *told, PyObject *exception)
     Py_XDECREF(told);
 }
 
+/* Knowing what was raised, a report that was made before says it for certain. Leaves no exception. */
+static void tell_raised(PyObject *told, const tgd_py_attempt *a, PyObject *exception)
+{
+    PyObject *raised = told == NULL || PyList_GET_SIZE(told) == 0 ? NULL : tgd_py_attempt_raised(exception);
+    const char *text = raised == NULL ? NULL : PyUnicode_AsUTF8(raised);
+    const tgd_values values = {.raised = text};
+    tgd_py_attempt after = *a;
+    after.values = &values;
+    for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(told); i++) {
+        PyObject *recorder = PyList_GET_ITEM(told, i), *newest = tgd_py_recorder_newest(recorder), *judged = NULL;
+        if (newest != NULL) {
+            Py_INCREF(newest);
+            judged = tgd_py_attempt_rejudged(tgd_py_state_of(recorder), tgd_py_recorder_params(recorder), newest, &after);
+            if (judged == NULL || tgd_py_recorder_replace(recorder, judged) < 0) {
+                tgd_py_recorder_complain(recorder);
+            }
+            Py_DECREF(newest);
+        }
+        Py_XDECREF(judged);
+    }
+    Py_XDECREF(raised);
+    PyErr_Clear();
+}
+
 /* ---- backward ---- */
+
+/* From before a backward until after it. */
+typedef struct under_way {
+    tgd_py_attempt attempt; /* what it borrows is run_backward's, and lives as long as that runs */
+    PyObject *told;         /* Owned list of the recorders that have a report, or NULL */
+    tgd_py_look *look;      /* Owned: of the watches, or NULL */
+} under_way;
 
 /* Only tensors and edges, as backward wants them: what else there is it refuses itself, and says so better. */
 static bool are_starts(PyObject *sequence, bool edges)
@@ -101,38 +146,42 @@ static void *backward(PyObject *args, PyObject *keywords)
     PyObject *roots = argument(args, keywords, 0, "tensors"), *inputs = argument(args, keywords, 4, "inputs");
     int keep_graph = is_true(argument(args, keywords, 2, "keep_graph"));
     int create_graph = is_true(argument(args, keywords, 3, "create_graph"));
-    PyObject *told = NULL; /* stays NULL where nothing is observed at all */
     tgd_place place;
     tgd_py_frames()->here(&place);
     if (place.via & TGD_VIA_COMPILE) {
         return NULL;
     }
+    under_way *run = PyMem_Calloc(1, sizeof *run);
+    if (run == NULL) {
+        return NULL;
+    }
     bool some = inputs != NULL && PyTuple_Check(inputs) && PyTuple_GET_SIZE(inputs) > 0;
     if (!tgd_torch_in_backward() && are_starts(roots, true) && PyTuple_GET_SIZE(roots) > 0 &&
         (!some || are_starts(inputs, false))) {
-        const attempt a = {.roots = roots, .inputs = some ? inputs : Py_None, .create_graph = create_graph,
-                           .captures = !is_true(argument(args, keywords, 6, "accumulate_grad"))};
-        told = report_to_all(&a);
-    }
-    if (told == NULL && (told = PyList_New(0)) == NULL) {
-        PyErr_Clear();
-        return NULL;
+        run->attempt = (tgd_py_attempt){.roots = roots, .inputs = some ? inputs : Py_None, .create_graph = create_graph,
+                                        .captures = !is_true(argument(args, keywords, 6, "accumulate_grad"))};
+        run->told = report_to_all(&run->attempt);
+        run->look = tgd_py_watch_before(&run->attempt);
     }
     tgd_observe_run(keep_graph, create_graph);
-    return told;
+    return run;
 }
 
 static void ended(void *token, PyObject *exception)
 {
-    if (token == NULL) {
+    under_way *run = token;
+    if (run == NULL) {
         return;
     }
     tgd_observe_run_ended(exception != NULL);
     if (exception != NULL) {
-        all_failed(token, exception);
+        tell_raised(run->told, &run->attempt, exception);
+        all_failed(run->told, exception);
     } else {
-        Py_XDECREF((PyObject *)token);
+        Py_XDECREF(run->told);
     }
+    tgd_py_watch_after(run->look, &run->attempt, exception);
+    PyMem_Free(run);
 }
 
 static void refused(PyObject *args, PyObject *keywords, PyObject *exception)
@@ -147,8 +196,9 @@ static void refused(PyObject *args, PyObject *keywords, PyObject *exception)
     tgd_py_frames()->here(&refusal.place);
     if (message != NULL && !(refusal.place.via & TGD_VIA_COMPILE) && are_starts(roots, true) &&
         PyTuple_GET_SIZE(roots) > 0) {
-        const attempt a = {.roots = roots, .inputs = Py_None, .refusal = &refusal};
+        const tgd_py_attempt a = {.roots = roots, .inputs = Py_None, .refusal = &refusal};
         all_failed(report_to_all(&a), exception);
+        tgd_py_watch_refused(&a, exception);
     }
     Py_XDECREF(roots);
     Py_XDECREF(text);
@@ -189,7 +239,7 @@ static void refused_in_place(void *context, const tgd_torch_tensor *tensor, cons
     PyErr_Fetch(&type, &value, &traceback);
     const tgd_root root = {.tensor = tensor};
     const tgd_refusal refusal = {.write = row, .message = "", .place = row->place};
-    const attempt a = {.inputs = Py_None, .refusal = &refusal, .refused = &root};
+    const tgd_py_attempt a = {.inputs = Py_None, .refusal = &refusal, .refused = &root};
     all_failed(report_to_all(&a), NULL);
     PyErr_Restore(type, value, traceback);
     PyGILState_Release(gil);

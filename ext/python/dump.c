@@ -42,8 +42,7 @@ static void clear_targets(targets *to)
     PyMem_Free(to->paths);
 }
 
-/* This process's rank, or -1 where torch.distributed is not in use or does not say. */
-static long distributed_rank(void)
+long tgd_py_distributed_rank(void)
 {
     PyObject *name = PyUnicode_FromString("torch.distributed");
     PyObject *distributed = name == NULL ? NULL : PyImport_GetModule(name);
@@ -71,7 +70,7 @@ static long distributed_rank(void)
 static int read_targets(const tgd_py_state *state, targets *to, PyObject *path)
 {
     if (path == NULL) {
-        long rank = distributed_rank();
+        long rank = tgd_py_distributed_rank();
         PyObject *name = rank < 0 ? PyUnicode_FromString("torchgraphdbg.svg")
                                   : PyUnicode_FromFormat("torchgraphdbg.rank%ld.svg", rank);
         int result = name == NULL ? -1 : add_target(state, to, name);

@@ -103,6 +103,7 @@ static int add_types(PyObject *module, tgd_py_state *state)
         {&state->finding_type, &tgd_py_finding_spec},
         {&state->source_location_type, &tgd_py_source_location_spec},
         {&state->record_type, &tgd_py_record_spec},
+        {&state->watch_type, &tgd_py_watch_spec},
     };
     for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
         *types[k].type = (PyTypeObject *)PyType_FromModuleAndSpec(module, types[k].spec, NULL);
@@ -176,6 +177,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->finding_type);
     Py_VISIT(state->source_location_type);
     Py_VISIT(state->record_type);
+    Py_VISIT(state->watch_type);
     return 0;
 }
 
@@ -197,6 +199,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->finding_type);
     Py_CLEAR(state->source_location_type);
     Py_CLEAR(state->record_type);
+    Py_CLEAR(state->watch_type);
     return 0;
 }
 

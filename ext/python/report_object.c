@@ -7,6 +7,7 @@
 #include "raise.h"
 #include "recorder_object.h"
 #include "traceback.h"
+#include "watch_object.h"
 
 typedef struct report {
     PyObject_HEAD
@@ -83,7 +84,7 @@ PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *reques
     tgd_report *captured = NULL;
     tgd_error err = {.status = TGD_OK};
     tgd_status status;
-    bool recording = tgd_py_recording();
+    bool recording = tgd_py_recording() || tgd_py_watching();
     Py_BEGIN_ALLOW_THREADS
     status = capture(&captured, request, recording, &err);
     Py_END_ALLOW_THREADS

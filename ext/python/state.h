@@ -18,6 +18,7 @@ typedef struct tgd_py_state {
     PyTypeObject *finding_type;
     PyTypeObject *source_location_type;
     PyTypeObject *record_type;
+    PyTypeObject *watch_type;
 } tgd_py_state;
 
 /* One per type, in the file that bears the type's name. */
@@ -31,6 +32,7 @@ extern PyType_Spec tgd_py_input_metadata_spec;
 extern PyType_Spec tgd_py_finding_spec;
 extern PyType_Spec tgd_py_source_location_spec;
 extern PyType_Spec tgd_py_record_spec;
+extern PyType_Spec tgd_py_watch_spec;
 
 /* Made by us alone, never subclassed, never changed. */
 #define TGD_PY_TYPE_FLAGS                                                                                              \

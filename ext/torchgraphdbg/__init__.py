@@ -45,6 +45,7 @@ from ._core import (  # noqa: E402
     dump,
     inspect,
     record,
+    watch,
 )
 
 __version__ = "0.1.0"
@@ -64,4 +65,5 @@ __all__ = [
     "dump",
     "inspect",
     "record",
+    "watch",
 ]
