@@ -34,6 +34,7 @@ BARS = {
     "svg": {"resnet50": 0.1, "gpt12": 0.3, "lstm200": 0.5, "chain1e6": 6},
     "import": 0.05,
     "build": 120,
+    "steps": {"tiny": 1.15, "transformer": 1.04, "resnet18": 1.02},  # at most this many times plain
 }
 
 
@@ -154,7 +155,53 @@ def measure_import():
     return {"seconds": cpu() - start}
 
 
+# Ways to be on guard in a training loop: (switched on, switched off).
+def armed_watch(model):
+    import torchgraphdbg
+
+    watch = torchgraphdbg.watch(model, "never-written")
+    return watch.remove
+
+
+def armed_anomaly_mode(model):
+    import torch
+
+    mode = torch.autograd.detect_anomaly()
+    mode.__enter__()
+    return lambda: mode.__exit__(None, None, None)
+
+
+GUARDS = {"watch": armed_watch, "detect_anomaly": armed_anomaly_mode}
+
+
+def measure_guards(name, rounds=25):
+    """CPU seconds of a training step: plain and under each guard, taking turns."""
+    import warnings
+
+    import torch
+
+    import steps
+
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model, step = steps.STEPS[name]()
+    inner = {"tiny": 20, "transformer": 5, "resnet18": 1}[name]
+    samples = {"plain": [], **{guard: [] for guard in GUARDS}}
+    for turn in range(rounds + 2):
+        for guard, times in samples.items():
+            disarm = GUARDS[guard](model) if guard in GUARDS else None
+            step()
+            seconds = timed(step, repeats=inner)
+            if disarm is not None:
+                disarm()
+            if turn >= 2:
+                times.append(seconds)
+    return {guard: statistics.median(times) for guard, times in samples.items()}
+
+
 MEASUREMENTS = {
+    "watch": measure_guards,
     "capture": measure_capture,
     "chain": measure_chain,
     "svg": measure_svg,
@@ -215,6 +262,14 @@ class Table:
         self.rows.append({"what": what, "own": own, "unit": unit, "other": other, "other_failed": other_failed,
                           "ratio": ratio, "met": met})
 
+    def step(self, what, plain, guarded, at_most):
+        """Here the ratio is what a step costs, against a plain one."""
+        ratio = guarded / plain
+        met = at_most is None or ratio <= at_most
+        self.line(what, show(guarded, "s"), f"plain {show(plain, 's')}", f"{ratio:.3f}x",
+                  "" if at_most is None else f"<= {at_most:g}x" + (" met" if met else " MISSED"))
+        self.rows.append({"what": what, "own": guarded, "unit": "s", "other": plain, "ratio": ratio, "met": met})
+
     def failed(self, what, why):
         self.line(what, "failed", why)
         self.rows.append({"what": what, "failed": why, "met": False})
@@ -255,6 +310,15 @@ def run(arguments):
         other = in_process("torchviz-svg", name, timeout=arguments.timeout)
         table.row(f"dump to SVG, {name} / torchviz + dot", own["seconds"], "s", other=other.get("seconds"),
                   other_failed=other.get("failed"), at_most=bar)
+
+    for name, bar in BARS["steps"].items():
+        answer = in_process("watch", name)
+        if "failed" in answer:
+            table.failed(f"training step, {name}", answer["failed"])
+            continue
+        for guard in GUARDS:
+            table.step(f"training step, {name}: {guard}", answer["plain"], answer[guard],
+                       bar if guard != "detect_anomaly" else None)
 
     imports = [in_process("import") for _ in range(7)]
     seconds = [answer["seconds"] for answer in imports if "seconds" in answer]
