@@ -41,6 +41,7 @@ typedef struct tgd_py_watch {
     long pid;                        /* of the process that armed it */
     tgd_py_pending pending;
     tgd_py_output nan, inf;
+    PyObject *scaler;        /* Owned weak reference: the GradScaler that was found last; or NULL */
     PyObject *hook;          /* Owned: the handle of the forward hook, or NULL */
     struct tgd_py_watch *next; /* Owned reference, while it is on */
 } tgd_py_watch;
@@ -94,7 +95,8 @@ PyObject *tgd_py_watch_on_forward(PyObject *self, PyObject *args);
 
 /* ---- watch_scaler.c ---- */
 
-/* Is a torch.amp.GradScaler at work, which may skip a step whose gradients are not finite? Leaves no exception. */
-bool tgd_py_scaler_at_work(void);
+/* Is a torch.amp.GradScaler at work, which may skip a step whose gradients are not finite? *reference is a weak one to
+   the scaler found last (Owned), or NULL. Leaves no exception. */
+bool tgd_py_scaler_at_work(PyObject **reference);
 
 #endif

@@ -319,7 +319,7 @@ static int alarm_values(tgd_py_look *look, entry *e, const tgd_py_attempt *attem
     PyObject *path = Py_NewRef(Py_None);
     if (only_roots && !concerns(look, report)) {
         /* another model's */
-    } else if (!values->nan_root && tgd_py_scaler_at_work()) {
+    } else if (!values->nan_root && tgd_py_scaler_at_work(&self->scaler)) {
         Py_XSETREF(self->pending.report, Py_NewRef(report));
         self->pending.step = e->step;
     } else {

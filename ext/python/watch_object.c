@@ -230,6 +230,7 @@ static int watch_clear(PyObject *object)
     Py_CLEAR(self->said_fully);
     Py_CLEAR(self->pending.report);
     Py_CLEAR(self->hook);
+    Py_CLEAR(self->scaler);
     tgd_py_watch_forget_outputs(self);
     tgd_py_places_clear(&self->places);
     return 0;
@@ -253,6 +254,7 @@ static int watch_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->said_fully);
     Py_VISIT(self->pending.report);
     Py_VISIT(self->hook);
+    Py_VISIT(self->scaler);
     return tgd_py_places_traverse(&self->places, visit, arg);
 }
 
