@@ -12,6 +12,8 @@
         loss.backward()
     print(rec.report())                                    # of the last backward, whether it raised or not
 
+    torchgraphdbg.watch(model, "tgd-out")                  # before a training loop: a dump when a step goes wrong
+
 A report names every node at which backward would raise and why: a saved tensor changed in place, a graph that an
 earlier backward freed, a root that is cut off, a parameter that is not reached. It is a snapshot: it holds no
 tensor alive, and making it runs no hook and changes nothing.

@@ -319,5 +319,27 @@ class record:
     def reports(self) -> tuple[Report, ...]:
         """One for each attempt, newest last; the last 16."""
 
+@final
+class watch:
+    """Stay armed in a training loop: when a backward raises, or a loss or a gradient is not finite, write a dump."""
+
+    def __new__(
+        cls,
+        params: _Params | None,
+        directory: _Path = "torchgraphdbg",
+        *,
+        every: int = 1,
+        max_dumps: int = 10,
+        forward: bool = False,
+    ) -> watch: ...
+    def remove(self) -> None:
+        """Stop watching and undo all of it. Nothing the second time."""
+    def __enter__(self) -> watch:
+        """The watch itself; armed again where it was removed."""
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> Literal[False]:
+        """As remove()."""
+
 def built_for() -> str:
     """The torch that this extension was built for: its version, a space, its git hash."""

@@ -90,6 +90,14 @@ def errors(loss: torch.Tensor) -> None:
         raise RuntimeError(torchgraphdbg.__version__) from error
 
 
+def watched(model: torch.nn.Module) -> None:
+    armed = torchgraphdbg.watch(model, pathlib.Path("out"), every=2, max_dumps=3, forward=True)
+    assert_type(armed, torchgraphdbg.watch)
+    armed.remove()
+    with torchgraphdbg.watch(model.parameters()) as again:
+        assert_type(again, torchgraphdbg.watch)
+
+
 def recorded(model: torch.nn.Module, x: torch.Tensor) -> None:
     with torchgraphdbg.record(params=model) as rec:
         assert_type(rec, torchgraphdbg.record)
