@@ -4,6 +4,7 @@
 #include "python_shim.h"
 #include "raise.h"
 #include "report_object.h"
+#include "watch.h"
 
 /* ---- functions ---- */
 
@@ -81,6 +82,7 @@ static PyMethodDef functions[] = {
     {"dump", (PyCFunction)(void (*)(void))tgd_py_dump, METH_VARARGS | METH_KEYWORDS, tgd_py_dump_doc},
     {"assert_healthy", (PyCFunction)(void (*)(void))py_assert_healthy, METH_VARARGS | METH_KEYWORDS,
      assert_healthy_doc},
+    {"_watch_pretend", tgd_py_watch_pretend, METH_O, NULL},
     {"built_for", py_built_for, METH_NOARGS, built_for_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -20,6 +20,21 @@ typedef struct tgd_py_output {
     int64_t numel, n_nan, n_inf;
 } tgd_py_output;
 
+/* A number that is on its way from a device. */
+typedef struct tgd_py_aboard {
+    uint64_t tensor; /* address of the parameter whose gradient it is of; 0: of a root */
+    uint32_t root;
+    int64_t numel;
+} tgd_py_aboard;
+
+typedef struct tgd_py_flight {
+    PyObject *host, *event; /* Owned: where it will be, and when (None: at once); or NULL */
+    tgd_py_aboard *aboard;  /* Owned (PyMem) */
+    size_t n, capacity;     /* under way, 0 = none; numbers that host has room for */
+    uint64_t step;
+    bool given_up;
+} tgd_py_flight;
+
 typedef struct tgd_py_watch {
     PyObject_HEAD
     PyObject *params;    /* Owned: as given, an iterator as a list; or None */
@@ -43,6 +58,7 @@ typedef struct tgd_py_watch {
     tgd_py_output nan, inf;
     PyObject *scaler;        /* Owned weak reference: the GradScaler that was found last; or NULL */
     PyObject *hook;          /* Owned: the handle of the forward hook, or NULL */
+    tgd_py_flight flight;
     struct tgd_py_watch *next; /* Owned reference, while it is on */
 } tgd_py_watch;
 
@@ -78,6 +94,8 @@ typedef struct tgd_py_findings {
     bool nan_root;
 } tgd_py_findings;
 void tgd_py_findings_clear(tgd_py_findings *findings);
+/* 0, or -1 with MemoryError. */
+int tgd_py_findings_add(tgd_py_findings *findings, tgd_value value);
 
 /* The sum of the versions of all parameters. */
 uint64_t tgd_py_watch_versions(const tgd_py_watch *self);
@@ -92,6 +110,19 @@ void tgd_py_watch_forget_outputs(tgd_py_watch *self);
 bool tgd_py_watch_params_finite(const tgd_py_watch *self);
 /* The global forward hook: (module, args, output). self is the watch. */
 PyObject *tgd_py_watch_on_forward(PyObject *self, PyObject *args);
+
+/* ---- watch_device.c ---- */
+
+/* Is it on a device that is only asked, never waited for? */
+bool tgd_py_is_far(const tgd_torch_tensor_info *tensor);
+/* Asks for gradients and roots that are far. Are answers under way? Leaves no exception. */
+bool tgd_py_flight_launch(tgd_py_watch *self, PyObject *roots, uint64_t step);
+/* 1: they came (of step flight.step), and what is not finite was added; 0: not yet, or none were; -1 with an exception.
+   Roots beyond n_roots are left out. */
+int tgd_py_flight_land(tgd_py_watch *self, Py_ssize_t n_roots, tgd_py_findings *findings);
+void tgd_py_flight_drop(tgd_py_watch *self);
+/* _watch_pretend(flag), for the tests: what is on the CPU counts as far. */
+PyObject *tgd_py_watch_pretend(PyObject *module, PyObject *flag);
 
 /* ---- watch_scaler.c ---- */
 

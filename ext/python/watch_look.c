@@ -332,17 +332,40 @@ static int alarm_values(tgd_py_look *look, entry *e, const tgd_py_attempt *attem
     return path == NULL ? -1 : 0;
 }
 
+/* Gradients of a device that were asked for some steps ago. */
+static void land(tgd_py_look *look, entry *e, const tgd_py_attempt *attempt)
+{
+    tgd_py_watch *self = e->watch;
+    tgd_py_findings values = {0};
+    int landed = tgd_py_flight_land(self, PyTuple_GET_SIZE(attempt->roots), &values);
+    if (landed > 0 && values.n > 0) {
+        entry then = *e;
+        then.step = self->flight.step;
+        then.report = NULL;
+        landed = alarm_values(look, &then, attempt, &values);
+    } else if (landed > 0) {
+        self->ill = self->ill_fully = false;
+        forget_pending(self);
+    }
+    tgd_py_findings_clear(&values);
+    if (landed < 0) {
+        tgd_py_watch_fail(self);
+    }
+}
+
 static void went_through(tgd_py_look *look, entry *e, const tgd_py_attempt *attempt)
 {
     tgd_py_watch *self = e->watch;
     tgd_py_findings values = {0};
     int failed = copy_roots(&values, &look->roots);
+    bool far = false; /* answers will come later */
     if (failed == 0 && !attempt->captures) {
         failed = tgd_py_watch_gradients(self, &values);
+        far = tgd_py_flight_launch(self, attempt->roots, e->step);
     }
     if (failed == 0 && values.n > 0) {
         failed = alarm_values(look, e, attempt, &values);
-    } else if (failed == 0 && !attempt->captures) {
+    } else if (failed == 0 && !attempt->captures && !far) {
         self->ill = self->ill_fully = false;
         forget_pending(self);
     }
@@ -362,6 +385,7 @@ void tgd_py_watch_after(tgd_py_look *look, const tgd_py_attempt *attempt, PyObje
         if (e->watch->on && exception != NULL) {
             raised(look, e, attempt, exception);
         } else if (e->watch->on && e->due) {
+            land(look, e, attempt);
             went_through(look, e, attempt);
         }
         tgd_py_watch_forget_outputs(e->watch);

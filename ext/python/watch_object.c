@@ -117,6 +117,7 @@ void tgd_py_watch_remove(tgd_py_watch *self)
     drop_hook(self);
     tgd_py_patches_unwatch();
     tgd_py_places_clear(&self->places);
+    tgd_py_flight_drop(self);
     tgd_py_watch_forget_outputs(self);
     Py_CLEAR(self->pending.report);
     tgd_py_watch_say_more(self);
@@ -232,6 +233,7 @@ static int watch_clear(PyObject *object)
     Py_CLEAR(self->hook);
     Py_CLEAR(self->scaler);
     tgd_py_watch_forget_outputs(self);
+    tgd_py_flight_drop(self);
     tgd_py_places_clear(&self->places);
     return 0;
 }
@@ -255,6 +257,8 @@ static int watch_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->pending.report);
     Py_VISIT(self->hook);
     Py_VISIT(self->scaler);
+    Py_VISIT(self->flight.host);
+    Py_VISIT(self->flight.event);
     return tgd_py_places_traverse(&self->places, visit, arg);
 }
 

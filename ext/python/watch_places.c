@@ -122,7 +122,7 @@ int tgd_py_places_traverse(const tgd_py_places *places, visitproc visit, void *a
     return 0;
 }
 
-const tgd_torch_tensor *tgd_py_place_tensor(const tgd_py_place *place)
+PyObject *tgd_py_place_object(const tgd_py_place *place)
 {
     PyObject *object = place->key;
     if (place->container != NULL && place->key != NULL) {
@@ -131,6 +131,12 @@ const tgd_torch_tensor *tgd_py_place_tensor(const tgd_py_place *place)
         object = place->index < PyList_GET_SIZE(place->container) ? PyList_GET_ITEM(place->container, place->index)
                                                                   : NULL;
     }
+    return object;
+}
+
+const tgd_torch_tensor *tgd_py_place_tensor(const tgd_py_place *place)
+{
+    PyObject *object = tgd_py_place_object(place);
     const tgd_torch_tensor *tensor;
     const tgd_torch_node *node;
     return object != NULL && tgd_torch_object(object, &tensor, &node) == TGD_OBJECT_TENSOR ? tensor : NULL;

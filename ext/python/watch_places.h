@@ -21,6 +21,8 @@ int tgd_py_places_find(tgd_py_places *places, PyObject *params);
 void tgd_py_places_clear(tgd_py_places *places);
 int tgd_py_places_traverse(const tgd_py_places *places, visitproc visit, void *arg);
 
+/* The object that is there now, or NULL. Borrowed, until Python code runs. Never fails. */
+PyObject *tgd_py_place_object(const tgd_py_place *place);
 /* The tensor that is there now, or NULL. Borrowed, until Python code runs. Never fails. */
 const tgd_torch_tensor *tgd_py_place_tensor(const tgd_py_place *place);
 

@@ -13,7 +13,7 @@ void tgd_py_findings_clear(tgd_py_findings *findings)
     *findings = (tgd_py_findings){0};
 }
 
-static int add(tgd_py_findings *findings, tgd_value value)
+int tgd_py_findings_add(tgd_py_findings *findings, tgd_value value)
 {
     if (tgd_py_reserve((void **)&findings->rows, &findings->capacity, findings->n, sizeof *findings->rows) < 0) {
         return -1;
@@ -44,7 +44,7 @@ static int look_at_gradient(void *context, const tgd_torch_tensor *gradient)
     gradient_look *look = context;
     tgd_torch_tensor_info info;
     tgd_torch_tensor_read(gradient, &info);
-    if (tgd_finite_look(&info, look->turn) != TGD_NOT_FINITE) {
+    if (tgd_py_is_far(&info) || tgd_finite_look(&info, look->turn) != TGD_NOT_FINITE) {
         return 0;
     }
     tgd_finite_count(&info, &look->value.n_nan, &look->value.n_inf);
@@ -70,7 +70,7 @@ int tgd_py_watch_gradients(tgd_py_watch *self, tgd_py_findings *findings)
         const tgd_torch_tensor *tensor = tgd_py_place_tensor(&self->places.rows[i]);
         look.value = (tgd_value){.of = TGD_VALUE_GRADIENT, .tensor = (uint64_t)(uintptr_t)tensor, .counted = true};
         if (tensor != NULL && tgd_torch_tensor_gradient(tensor, look_at_gradient, &look) != 0 &&
-            !is_known(findings, look.value.tensor) && add(findings, look.value) < 0) {
+            !is_known(findings, look.value.tensor) && tgd_py_findings_add(findings, look.value) < 0) {
             return -1;
         }
     }
@@ -107,13 +107,13 @@ int tgd_py_watch_roots(PyObject *roots, unsigned turn, tgd_py_findings *findings
             continue;
         }
         tgd_torch_tensor_read(tensor, &info);
-        if (tgd_finite_look(&info, turn) != TGD_NOT_FINITE) {
+        if (tgd_py_is_far(&info) || tgd_finite_look(&info, turn) != TGD_NOT_FINITE) {
             continue;
         }
         tgd_value value = {.of = TGD_VALUE_ROOT, .root = (uint32_t)r, .numel = info.numel, .counted = true};
         tgd_finite_count(&info, &value.n_nan, &value.n_inf);
         findings->nan_root = findings->nan_root || value.n_nan > 0;
-        if (add(findings, value) < 0) {
+        if (tgd_py_findings_add(findings, value) < 0) {
             return -1;
         }
     }
@@ -140,7 +140,7 @@ static int add_output(const tgd_py_output *output, tgd_py_findings *findings)
     if (class_name == NULL || (path == NULL && output->path != Py_None)) {
         return -1;
     }
-    return add(findings, (tgd_value){.of = TGD_VALUE_OUTPUT, .module = path, .module_class = class_name,
+    return tgd_py_findings_add(findings, (tgd_value){.of = TGD_VALUE_OUTPUT, .module = path, .module_class = class_name,
                                      .numel = output->numel, .n_nan = output->n_nan, .n_inf = output->n_inf,
                                      .counted = true});
 }
