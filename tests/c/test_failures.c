@@ -8,6 +8,8 @@ typedef struct scene {
     tgd_root roots[3];
     tgd_parameter parameters[40];
     const tgd_torch_tensor *inputs[2];
+    tgd_value value_rows[3];
+    tgd_values values;
     tgd_request request;
 } scene;
 
@@ -46,7 +48,14 @@ static void make_scene(scene *s, bool with_inputs)
     s->roots[0] = (tgd_root){.tensor = fake_output(previous, 0, FAKE_SIZES(2))};
     s->roots[1] = (tgd_root){.tensor = fake_tensor(FAKE_SCALAR)};
     s->roots[2] = (tgd_root){.node = previous};
-    s->request = (tgd_request){.roots = s->roots,
+    s->value_rows[0] = (tgd_value){.of = TGD_VALUE_ROOT, .root = 1, .numel = 1, .n_nan = 1, .counted = true};
+    s->value_rows[1] = (tgd_value){.of = TGD_VALUE_OUTPUT, .module = "a.b", .module_class = "C", .numel = 2, .n_inf = 1};
+    s->value_rows[2] = (tgd_value){.of = TGD_VALUE_GRADIENT, .tensor = (uint64_t)(uintptr_t)s->parameters[1].tensor,
+                                   .numel = 2, .n_inf = 2, .counted = true};
+    s->values = (tgd_values){.rows = s->value_rows, .n = 3, .occasion = "step 1",
+                             .raised = "RuntimeError: modified by an inplace operation"};
+    s->request = (tgd_request){.values = &s->values,
+                               .roots = s->roots,
                                .n_roots = 3,
                                .parameters = s->parameters,
                                .n_parameters = 40,
