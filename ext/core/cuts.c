@@ -192,7 +192,9 @@ static tgd_reason reason_of(const tgd_op_row *op)
     static const char *const detaches[] = {"detach", "detach_", "detach_copy", "alias", "data", "variable_data", NULL};
     const char *name = tgd_bare_name(op->name);
     if (!(op->flags & TGD_OP_GRAD_MODE) || (op->flags & TGD_OP_INFERENCE)) {
-        return op->place.via & TGD_VIA_CHECKPOINT ? TGD_REASON_REENTRANT_CHECKPOINT : TGD_REASON_GRAD_MODE_DISABLED;
+        bool told = op->mode.code != TGD_NONE;
+        bool checkpoint = told ? op->mode.via & TGD_VIA_BY_CHECKPOINT : op->place.via & TGD_VIA_CHECKPOINT;
+        return checkpoint ? TGD_REASON_REENTRANT_CHECKPOINT : TGD_REASON_GRAD_MODE_DISABLED;
     }
     if (op->place.via & TGD_VIA_PARAMETER) {
         return TGD_REASON_REWRAPPED;
@@ -219,7 +221,7 @@ static tgd_status explain(tgd_evidence *evidence, tgd_finding_row *row, uint32_t
         row->op = NULL;
         return tgd_evidence_source(evidence, &op->mode, &row->where);
     }
-    row->op = tgd_bare_name(op->name);
+    row->op = reads_out(op) ? NULL : tgd_bare_name(op->name);
     return tgd_evidence_source(evidence, &op->place, &row->where);
 }
 
@@ -322,6 +324,21 @@ static bool wants_reason(const tgd_finding_row *row)
            (row->detail == TGD_DETAIL_NOT_IN_GRAPH || row->detail == TGD_DETAIL_ROOT_IS_LEAF);
 }
 
+/* Where the graph made it look like a parameter that was replaced: what the record saw comes first. */
+static tgd_status explain_replaced(search *s, tgd_finding_row *row, uint32_t *root_cut)
+{
+    tgd_finding_row seen = *row;
+    tgd_status status = TGD_OK;
+    if (s->evidence->report->parameters[row->parameter].identity != 0) {
+        status = explain_parameter(s, &seen, root_cut);
+    }
+    if (seen.culprit) {
+        seen.detail = TGD_DETAIL_NOT_IN_GRAPH;
+        *row = seen;
+    }
+    return status;
+}
+
 tgd_status tgd_find_cuts(tgd_evidence *evidence)
 {
     tgd_report *report = evidence->report;
@@ -331,6 +348,8 @@ tgd_status tgd_find_cuts(tgd_evidence *evidence)
     for (uint32_t i = 0; i < report->n_findings && status == TGD_OK; i++) {
         if (wants_reason(&report->findings[i])) {
             status = explain_parameter(&s, &report->findings[i], &root_cut);
+        } else if (report->findings[i].detail == TGD_DETAIL_REPLACED) {
+            status = explain_replaced(&s, &report->findings[i], &root_cut);
         }
     }
     for (uint32_t i = 0; i < report->n_findings && status == TGD_OK; i++) {

@@ -26,7 +26,8 @@ static const char *cut_hint(tgd_reason reason)
     case TGD_REASON_GRAD_MODE_DISABLED:
         return "run this part with grad mode on: no_grad and inference_mode are for what is not meant to learn";
     case TGD_REASON_DETACHED:
-        return "drop the detach() if the gradient should pass here";
+        return "drop the detach() if the gradient should pass here; one that stands before .numpy() is there because numpy "
+               "carries no gradient: keep the value in torch";
     case TGD_REASON_LEFT_TORCH:
         return "keep the value a tensor on its way to the loss: no item(), float(), numpy() or tolist()";
     case TGD_REASON_NOT_DIFFERENTIABLE_OP:

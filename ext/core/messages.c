@@ -372,7 +372,7 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
     default:
         tgd_text_str(text, " does not require grad and does not have a grad_fn: backward() raises before it runs a "
                            "node");
-        if (row->reason == TGD_REASON_GRAD_MODE_DISABLED) {
+        if (row->reason == TGD_REASON_GRAD_MODE_DISABLED && !row->culprit) {
             tgd_text_str(text, "; it was made under torch.inference_mode()");
         } else if (row->reason == TGD_REASON_REQUIRES_GRAD_OFF) {
             tgd_text_str(text, "; none of the given parameters requires grad");

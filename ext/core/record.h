@@ -23,7 +23,8 @@ enum {
     TGD_VIA_DDP_INIT = 1u << 4,   /* inside DistributedDataParallel's constructor: its detach means nothing */
     TGD_VIA_COMPILE = 1u << 5,    /* traced by torch.compile: nothing really ran */
     TGD_FIRST_LINE = 1u << 6,     /* the line is the first of the function, its decorator's */
-    TGD_VIA_RESTORE = 1u << 7     /* the end of no_grad or the like: grad mode becomes what it was before */
+    TGD_VIA_RESTORE = 1u << 7,    /* the end of no_grad or the like: grad mode becomes what it was before */
+    TGD_VIA_BY_CHECKPOINT = 1u << 8 /* the reentrant checkpoint itself did it, not what runs inside */
 };
 
 typedef struct tgd_place {

@@ -2,6 +2,7 @@
 #include "judge.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct judge {
     tgd_report *report;
@@ -42,6 +43,14 @@ static bool is_fresh(const tgd_parameter_row *parameter)
     return parameter->shape != TGD_NONE && (parameter->flags & (fresh | TGD_TENSOR_HAS_ACCUMULATOR)) == fresh;
 }
 
+/* By content: a sealed graph lists a shape anew for parameters that come late. */
+static bool is_same_shape(const tgd_graph *graph, uint32_t a, uint32_t b)
+{
+    int n, m;
+    const int64_t *x = tgd_graph_shape(graph, a, &n), *y = tgd_graph_shape(graph, b, &m);
+    return n == m && n >= 0 && (n == 0 || memcmp(x, y, (size_t)n * sizeof *x) == 0);
+}
+
 /* A Parameter of the graph that nobody names, with the same sizes and dtype as one that no graph uses: the module
    got a new Parameter after its forward. Several of one shape are matched in order. */
 static uint32_t replaced_by(judge *j, const tgd_parameter_row *parameter)
@@ -52,7 +61,7 @@ static uint32_t replaced_by(judge *j, const tgd_parameter_row *parameter)
     }
     for (uint32_t i = 0; i < graph->n_leaves; i++) {
         const tgd_leaf_row *leaf = &graph->leaves[i];
-        if (j->candidates[i] && leaf->shape == parameter->shape && leaf->dtype == parameter->dtype &&
+        if (j->candidates[i] && is_same_shape(graph, leaf->shape, parameter->shape) && leaf->dtype == parameter->dtype &&
             leaf->device_type == parameter->device_type && leaf->device_index == parameter->device_index) {
             j->candidates[i] = false;
             return i;
@@ -61,11 +70,28 @@ static uint32_t replaced_by(judge *j, const tgd_parameter_row *parameter)
     return TGD_NONE;
 }
 
+/* Asked while they live, and kept: the report may be judged again when they do not. */
+static void learn_parameters(tgd_report *report)
+{
+    const tgd_torch_python *python = tgd_torch_get_python();
+    if (!report->live || python == NULL || python->is_parameter == NULL || python->begin == NULL ||
+        (report->n_parameters == 0 && report->record == NULL)) {
+        return;
+    }
+    void *token;
+    python->begin(&token);
+    for (uint32_t i = 0; i < report->graph.n_leaves; i++) {
+        tgd_leaf_row *leaf = &report->graph.leaves[i];
+        leaf->flags |= python->is_parameter((const tgd_torch_tensor *)(uintptr_t)leaf->tensor) == 1
+                           ? TGD_TENSOR_PARAMETER : 0u;
+    }
+    python->end(token);
+}
+
 static tgd_status find_candidates(judge *j)
 {
     const tgd_report *report = j->report;
-    const tgd_torch_python *python = tgd_torch_get_python();
-    if (!report->live || python == NULL || python->is_parameter == NULL || report->graph.n_leaves == 0) {
+    if (report->graph.n_leaves == 0) {
         return TGD_OK;
     }
     bool *candidates = calloc(report->graph.n_leaves, sizeof *candidates);
@@ -77,8 +103,7 @@ static tgd_status find_candidates(judge *j)
         n_fresh += is_fresh(&report->parameters[i]);
     }
     for (uint32_t i = 0; i < report->graph.n_leaves; i++) {
-        candidates[i] = report->leaf_parameter[i] == TGD_NONE &&
-                        python->is_parameter((const tgd_torch_tensor *)(uintptr_t)report->graph.leaves[i].tensor) == 1;
+        candidates[i] = report->leaf_parameter[i] == TGD_NONE && (report->graph.leaves[i].flags & TGD_TENSOR_PARAMETER);
         n_candidates += candidates[i];
     }
     /* More than were replaced: the caller names only some of the Parameters, and these may be the others. */
@@ -159,6 +184,7 @@ static void look_around(judge *j)
 tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err)
 {
     judge j = {.report = report, .err = err, .first_hiding = TGD_NONE};
+    learn_parameters(report);
     if (report->has_inputs) { /* backward was asked to fill only some */
         for (uint32_t i = 0; i < report->n_parameters; i++) {
             report->parameters[i].reached = is_reached(&j, &report->parameters[i]);

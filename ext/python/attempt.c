@@ -210,6 +210,11 @@ static void grad_mode(int enabled)
     tgd_observe_grad_mode(enabled);
 }
 
+static void inference(int began)
+{
+    tgd_observe_inference(began);
+}
+
 static void resizing(PyObject *storage)
 {
     uint64_t address = tgd_torch_storage_address(storage);
@@ -221,7 +226,7 @@ static void resizing(PyObject *storage)
 const tgd_py_watcher *tgd_py_attempt_watcher(void)
 {
     static const tgd_py_watcher watcher = {
-        .grad_mode = grad_mode, .resizing = resizing, .backward = backward, .ended = ended, .refused = refused};
+        .grad_mode = grad_mode, .inference = inference, .resizing = resizing, .backward = backward, .ended = ended, .refused = refused};
     return &watcher;
 }
 

@@ -155,7 +155,9 @@ static bool calls_regions(const PyCodeObject *code)
 
 static uint32_t user_flags(const PyCodeObject *code)
 {
-    return calls_regions(code) ? TGD_CODE_REGIONS : 0;
+    int any_arguments = code->co_flags & (CO_VARARGS | CO_VARKEYWORDS);
+    return (calls_regions(code) ? TGD_CODE_REGIONS : 0u) |
+           (any_arguments && (code->co_flags & CO_NESTED) ? TGD_CODE_WRAPPER : 0u);
 }
 
 static bool is_standard_library(const char *file)
@@ -270,6 +272,31 @@ static const char *cell_of(uint32_t index, const PyCodeObject *code)
     return cells[index].name;
 }
 
+/* Of several decorators, the line of the one that changes grad mode, by the source as it can be read now; otherwise
+   the first line. GIL held. */
+static int decorator_line(const PyCodeObject *code)
+{
+    static const char *const words[] = {"no_grad", "inference_mode", "set_grad_enabled"};
+    PyObject *linecache = PyImport_ImportModule("linecache");
+    for (int line = code->co_firstlineno; linecache != NULL; line++) {
+        PyObject *source = PyObject_CallMethod(linecache, "getline", "Oi", code->co_filename, line);
+        const char *text = source == NULL ? NULL : utf8(source);
+        const char *first = text == NULL ? "" : text + strspn(text, " \t");
+        bool found = false, more = first[0] == '@';
+        for (size_t k = 0; more && k < sizeof words / sizeof words[0]; k++) {
+            found = found || strstr(first, words[k]) != NULL;
+        }
+        Py_XDECREF(source);
+        if (found || !more) {
+            Py_DECREF(linecache);
+            PyErr_Clear();
+            return found ? line : code->co_firstlineno;
+        }
+    }
+    PyErr_Clear();
+    return code->co_firstlineno;
+}
+
 int tgd_py_code_describe(uint32_t index, int lasti, tgd_py_code_words *out)
 {
     PyCodeObject *code = index < TGD_CODE_SLOTS
@@ -281,7 +308,7 @@ int tgd_py_code_describe(uint32_t index, int lasti, tgd_py_code_words *out)
     const char *cell = cell_of(index, code);
     out->file = cell != NULL ? cell : utf8(code->co_filename);
     out->function = qualified_name(code);
-    int line = lasti < 0 ? code->co_firstlineno : PyCode_Addr2Line(code, lasti * CODE_UNIT);
+    int line = lasti < 0 ? decorator_line(code) : PyCode_Addr2Line(code, lasti * CODE_UNIT);
     out->line = line > 0 ? line : 0;
     return 1;
 }

@@ -23,7 +23,8 @@ enum {
     TGD_CODE_TRACING = 1u << 7,     /* torch.compile or torch.export at work: nothing it calls really runs */
     TGD_CODE_RESTORE = 1u << 8,     /* the end of a block of no_grad or the like */
     TGD_CODE_REGIONS = 1u << 9,     /* what torch.compile made of a function of the user's: calls regions, has no lines */
-    TGD_CODE_IN_REGION = 1u << 10   /* torch.compile's own way into a region */
+    TGD_CODE_IN_REGION = 1u << 10,  /* torch.compile's own way into a region */
+    TGD_CODE_WRAPPER = 1u << 11     /* it looks like what a decorator puts in a function's place */
 };
 
 /* Once, GIL held, before the first look-up: learns where torch and the libraries are. 0, or -1 with an exception. */
@@ -67,7 +68,7 @@ typedef struct tgd_py_code_words {
     int line;
 } tgd_py_code_words;
 
-/* GIL held. lasti < 0: the first line. 0 where there is no such code object. */
+/* GIL held. lasti < 0: the line of the decorator that changes grad mode, or the function's first. 0 where there is no such code object. */
 int tgd_py_code_describe(uint32_t index, int lasti, tgd_py_code_words *out);
 
 /* Is a line of this file torch's, Python's or ours, and not the user's? Where there is no code object to ask about. */

@@ -142,6 +142,7 @@ static uint32_t via_of(uint32_t flags, bool met_user)
         via |= flags & TGD_CODE_OPTIMIZER ? TGD_VIA_OPTIMIZER : 0;
         via |= flags & TGD_CODE_DDP_INIT ? TGD_VIA_DDP_INIT : 0;
         via |= flags & TGD_CODE_RESTORE ? TGD_VIA_RESTORE : 0;
+        via |= flags & TGD_CODE_CHECKPOINT ? TGD_VIA_BY_CHECKPOINT : 0;
     }
     return via;
 }
@@ -199,7 +200,7 @@ static void read_checkpoint(tgd_place *out)
             inside = false;
         } else if (!inside && !(w.flags & TGD_CODE_LIBRARY)) {
             set_place(out, &w);
-            out->via = TGD_VIA_CHECKPOINT;
+            out->via = TGD_VIA_CHECKPOINT | TGD_VIA_BY_CHECKPOINT;
             out->stack = stack_around(w);
             return;
         }
@@ -209,10 +210,13 @@ static void read_checkpoint(tgd_place *out)
 static void read_decorated(tgd_place *out)
 {
     walk w = {0};
-    walk inner = {.index = TGD_NONE, .flags = TGD_CODE_LIBRARY};
+    walk inner = {.index = TGD_NONE, .flags = TGD_CODE_LIBRARY}, within = inner;
     *out = nowhere;
     while (step(&w)) {
         if (w.flags & TGD_CODE_DECORATOR) {
+            if ((inner.flags & TGD_CODE_WRAPPER) && !(within.flags & TGD_CODE_LIBRARY)) {
+                inner = within; /* decorated twice: the other decorator's own function is not what has the line */
+            }
             if (!(inner.flags & TGD_CODE_LIBRARY)) {
                 out->code = inner.index;
                 out->via = TGD_VIA_DECORATOR | TGD_FIRST_LINE;
@@ -220,6 +224,7 @@ static void read_decorated(tgd_place *out)
             }
             return;
         }
+        within = inner;
         inner = w;
     }
 }

@@ -5,6 +5,7 @@
 /* A C function of torch's that runs through ours. Both sides take their arguments in the same way. */
 typedef struct patch {
     PyMethodDef ours;
+    PyCFunction fast;    /* ours for METH_FASTCALL, where torch may have that instead; or NULL */
     PyMethodDef *real;   /* Borrowed for ever; NULL until it was first installed, then never again */
     PyMethodDef **place; /* Borrowed while installed; NULL otherwise */
     PyObject *holder;    /* Owned while installed: the object that the place is in */
@@ -16,6 +17,13 @@ static unsigned n_watches;
 static PyObject *call_real(const patch *p, PyObject *self, PyObject *args, PyObject *keywords)
 {
     return ((PyCFunctionWithKeywords)(void (*)(void))p->real->ml_meth)(self, args, keywords);
+}
+
+typedef PyObject *(*fast_function)(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+static PyObject *call_real_fast(const patch *p, PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return ((fast_function)(void (*)(void))p->real->ml_meth)(self, args, n, names);
 }
 
 /* The exception that is set, normalised and still set. Borrowed from the thread. */
@@ -65,6 +73,49 @@ static PyObject *set_grad_enabled(PyObject *self, PyObject *args, PyObject *keyw
         watcher->grad_mode(tgd_torch_grad_mode());
     }
     return result;
+}
+
+/* ---- inference mode ---- */
+
+/* pybind11 calls its methods in either way, by version. */
+static PyObject *enter_inference(PyObject *self, PyObject *args, PyObject *keywords);
+static PyObject *enter_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+static PyObject *exit_inference(PyObject *self, PyObject *args, PyObject *keywords);
+static PyObject *exit_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+static patch inference_begin = {
+    .ours = {"__enter__", (PyCFunction)(void (*)(void))enter_inference, METH_VARARGS | METH_KEYWORDS, NULL},
+    .fast = (PyCFunction)(void (*)(void))enter_inference_fast};
+static patch inference_end = {
+    .ours = {"__exit__", (PyCFunction)(void (*)(void))exit_inference, METH_VARARGS | METH_KEYWORDS, NULL},
+    .fast = (PyCFunction)(void (*)(void))exit_inference_fast};
+
+static PyObject *tell_inference(PyObject *result, int began)
+{
+    if (result != NULL && n_watches > 0) {
+        watcher->inference(began);
+    }
+    return result;
+}
+
+static PyObject *enter_inference(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    return tell_inference(call_real(&inference_begin, self, args, keywords), 1);
+}
+
+static PyObject *enter_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return tell_inference(call_real_fast(&inference_begin, self, args, n, names), 1);
+}
+
+static PyObject *exit_inference(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    return tell_inference(call_real(&inference_end, self, args, keywords), 0);
+}
+
+static PyObject *exit_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return tell_inference(call_real_fast(&inference_end, self, args, n, names), 0);
 }
 
 /* ---- storages ---- */
@@ -180,6 +231,9 @@ static PyObject *find(const char *class_name, const char *name)
 
 static PyMethodDef **place_in(PyObject *holder)
 {
+    if (PyInstanceMethod_Check(holder)) { /* pybind11's */
+        holder = PyInstanceMethod_GET_FUNCTION(holder);
+    }
     if (PyCFunction_CheckExact(holder)) {
         return &((PyCFunctionObject *)holder)->m_ml;
     }
@@ -196,6 +250,10 @@ static int install(patch *p, const char *class_name)
         return -1;
     }
     PyMethodDef **place = place_in(holder);
+    if (place != NULL && p->fast != NULL && (*place)->ml_flags == (METH_FASTCALL | METH_KEYWORDS)) {
+        p->ours.ml_meth = p->fast;
+        p->ours.ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    }
     if (place == NULL || ((*place)->ml_flags & ~METH_COEXIST) != p->ours.ml_flags) {
         PyErr_Format(PyExc_RuntimeError, "torchgraphdbg cannot watch this torch: %s is not what it was",
                      p->ours.ml_name);
@@ -224,6 +282,8 @@ static void restore(patch *p)
 static void restore_all(void)
 {
     restore(&grad_mode);
+    restore(&inference_begin);
+    restore(&inference_end);
     restore(&storage_size);
     restore(&engine);
     restore_make_grads();
@@ -236,7 +296,8 @@ int tgd_py_patches_watch(const tgd_py_watcher *who)
         return 0;
     }
     watcher = who;
-    if (install(&grad_mode, NULL) < 0 || install(&storage_size, "StorageBase") < 0 ||
+    if (install(&grad_mode, NULL) < 0 || install(&inference_begin, "_InferenceMode") < 0 ||
+        install(&inference_end, "_InferenceMode") < 0 || install(&storage_size, "StorageBase") < 0 ||
         install(&engine, "_ImperativeEngine") < 0 || replace_make_grads() < 0) {
         held h = hold();
         restore_all();

@@ -2,11 +2,12 @@
  * The only place where torch is changed, and only while somebody watches:
  *
  *   torch._C._set_grad_enabled              the C function behind the builtin
+ *   torch._C._InferenceMode.__enter__, __exit__ the C functions behind the methods
  *   torch._C._ImperativeEngine.run_backward the C function behind the method
  *   torch._C.StorageBase.resize_            the C function behind the method
  *   torch.autograd._make_grads              the name in the module
  *
- * In the first three only the pointer to the C function changes: the objects, their names, signatures and whoever holds
+ * In all but the last only the pointer to the C function changes: the objects, their names, signatures and whoever holds
  * or compares them stay as they are, and no frame is added to a traceback. Each calls the real thing with the same
  * arguments and hands on its result or its exception untouched.
  */
@@ -20,6 +21,8 @@
 typedef struct tgd_py_watcher {
     /* Grad mode was set on this thread. */
     void (*grad_mode)(int enabled);
+    /* A block of inference_mode (on or off) began on this thread, or ended. */
+    void (*inference)(int began);
     /* This storage (an UntypedStorage) is about to be resized. Borrowed. */
     void (*resizing)(PyObject *storage);
     /* run_backward(*args, **keywords) is about to run. What it returns is handed to `ended`. */

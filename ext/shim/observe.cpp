@@ -157,9 +157,15 @@ tgd_place mode_place(const thread_state &t)
     if (observer == nullptr) {
         return place;
     }
+    if ((t.op.flags & TGD_OP_INFERENCE) && !t.inference.empty()) {
+        if (t.inference.back().via & TGD_VIA_DECORATOR) {
+            observer->frames.decorated(&place);
+        }
+        return place.code != TGD_NONE ? place : t.inference.back();
+    }
     if (t.mode_off.via & TGD_VIA_DECORATOR) {
         observer->frames.decorated(&place);
-    } else if (t.op.place.via & TGD_VIA_CHECKPOINT) {
+    } else if (t.mode_off.via & TGD_VIA_BY_CHECKPOINT) {
         observer->frames.checkpoint(&place);
     }
     return place.code != TGD_NONE ? place : t.mode_off;

@@ -44,6 +44,9 @@ uint64_t tgd_observe_now(void);
 /* From the patched setters, on the thread that calls them, after the real one ran. */
 void tgd_observe_grad_mode(int enabled);
 
+/* The same: a block of inference_mode began, or ended. */
+void tgd_observe_inference(int began);
+
 /* The same: a storage (its StorageImpl's address) is about to get another size. */
 void tgd_observe_resize(uint64_t storage);
 

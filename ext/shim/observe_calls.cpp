@@ -1,5 +1,6 @@
 /* What the patched functions tell (ext/python/patches.c): grad mode, storages, and the start of a backward. */
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 
 #include "rows.h"
 
@@ -31,6 +32,26 @@ extern "C" void tgd_observe_grad_mode(int enabled)
             }
             t.modes.push_back(t.mode_off);
             t.mode_off = enabled ? nowhere : place;
+        }
+    });
+}
+
+extern "C" void tgd_observe_inference(int began)
+{
+    quietly([&] {
+        if (active.load() == nullptr) {
+            return;
+        }
+        thread_state &t = state();
+        if (began == 0) {
+            if (!t.inference.empty()) {
+                t.inference.pop_back();
+            }
+        } else {
+            if (t.inference.size() >= most_modes) { /* begun, and never ended */
+                t.inference.erase(t.inference.begin(), t.inference.begin() + most_modes / 2);
+            }
+            t.inference.push_back(c10::InferenceMode::is_enabled() ? here() : nowhere);
         }
     });
 }

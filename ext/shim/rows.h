@@ -70,6 +70,7 @@ struct thread_state {
     std::vector<tgd_write_row> writes; /* of the outermost op, until it has ended well or badly */
     std::vector<c10::TensorImpl *> written;
     tgd_place mode_off = nowhere;
+    std::vector<tgd_place> inference; /* where the blocks of inference_mode around us began, outermost first */
     std::vector<tgd_place> modes; /* what mode_off was in the blocks around this one, outermost first */
     std::vector<std::uint64_t> runs; /* of this thread, innermost last */
     int task = -2;
