@@ -84,12 +84,14 @@ typedef struct tgd_leaf_row {
     int8_t dtype, device_type, device_index, layout;
 } tgd_leaf_row;
 
+enum { TGD_ROOT_WRAPS_GRAD = 1u << 31 }; /* vmap wrapped it: the tensor inside carries grad */
+
 /* One root as it was given. */
 typedef struct tgd_root_row {
     tgd_node node;      /* TGD_NONE: no grad_fn */
     uint32_t output_nr;
     uint32_t shape;
-    uint32_t flags;     /* TGD_TENSOR_*; 0: the root was a node */
+    uint32_t flags;     /* TGD_TENSOR_*, TGD_ROOT_*; 0: the root was a node */
     uint64_t tensor;    /* address, 0: the root was a node */
     int64_t numel;
     uint64_t identity;  /* for the recorder (record.h) */

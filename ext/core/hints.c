@@ -124,6 +124,8 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
                    ? "replace the op, or keep it out of the graph with detach(); after once_differentiable, do not "
                      "differentiate the gradient again"
                    : "run this part without torch.compile (torch.compiler.disable), or without create_graph";
+    case TGD_OPAQUE_NODE:
+        return row->detail == TGD_DETAIL_ROOT_WRAPPED ? "inspect what vmap returns instead" : "";
     case TGD_CHECK_OFF:
         return "avoid in-place ops on tensors inside a checkpoint or under saved-tensor hooks: they change gradients "
                "without an error";

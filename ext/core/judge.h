@@ -32,6 +32,7 @@ typedef enum tgd_detail {
     TGD_DETAIL_REFUSED_WRITE,  /* refused in the forward */
     TGD_DETAIL_ROOT_LOST,      /* a view whose grad_fn PyTorch will not make anew */
     TGD_DETAIL_ROOT_RESHAPED,  /* has other sizes than its grad_fn was made with */
+    TGD_DETAIL_ROOT_WRAPPED,   /* vmap wrapped a tensor that carries grad */
     TGD_DETAIL_INPUT_UNUSED,   /* input `other` of the request is not in this graph */
     TGD_DETAIL_INPUT_NO_GRAD,  /* input `other` of the request does not require grad */
     /* parameters */

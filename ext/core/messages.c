@@ -357,6 +357,10 @@ static void root_message(tgd_text *text, const tgd_report *report, const tgd_fin
         tgd_text_str(text, " when its grad_fn was made: backward() raises \"invalid gradient\" before it runs a node");
         break;
     }
+    case TGD_DETAIL_ROOT_WRAPPED:
+        tgd_text_str(text, " is wrapped by torch.vmap, and the tensor in it carries the gradient: "
+                           "backward() raises in here, and the graph is that of what vmap returns; unchecked");
+        break;
     case TGD_DETAIL_ROOT_LOST:
         tgd_text_str(text, " is a view whose base was changed in place in a way that PyTorch cannot follow: backward() "
                            "raises when it asks for the view's grad_fn");
@@ -476,7 +480,7 @@ static void message(tgd_text *text, const tgd_report *report, const tgd_finding_
     } else if (row->parameter != TGD_NONE) {
         parameter_message(text, report, row);
     } else if (row->kind == TGD_NO_GRAD_FN || row->kind == TGD_BAD_ROOT ||
-               row->kind == TGD_IN_PLACE_REFUSED) {
+               row->kind == TGD_IN_PLACE_REFUSED || row->detail == TGD_DETAIL_ROOT_WRAPPED) {
         root_message(text, report, row);
     } else {
         node_message(text, report, row);

@@ -40,6 +40,9 @@ static tgd_status judge_root(tgd_report *report, uint32_t r, tgd_error *err)
     /* A view whose base changed since has no grad_fn of its own until it is asked for one: it is no leaf. A leaf
        whose requires_grad was turned off may still have its AccumulateGrad. */
     bool leaf = root->node == TGD_NONE || tgd_graph_type(&report->graph, root->node)->kind == TGD_NODE_ACCUMULATE_GRAD;
+    if (leaf && (root->flags & TGD_ROOT_WRAPS_GRAD)) {
+        return add(report, TGD_OPAQUE_NODE, TGD_NOTE, TGD_DETAIL_ROOT_WRAPPED, TGD_REASON_NONE, r, TGD_NONE, err);
+    }
     if (leaf && !(root->flags & TGD_TENSOR_REQUIRES_GRAD)) {
         report->root_fails = true;
         return add(report, TGD_NO_GRAD_FN, TGD_ERROR, TGD_DETAIL_NO_GRAD, why_no_grad(report, root), r, TGD_NONE, err);

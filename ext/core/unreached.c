@@ -177,6 +177,7 @@ static void look_around(judge *j)
         const tgd_root_row *root = &graph->roots[r];
         bool leaf = root->node == TGD_NONE || tgd_graph_type(graph, root->node)->kind == TGD_NODE_ACCUMULATE_GRAD;
         j->root_is_leaf = j->root_is_leaf && leaf && (root->flags & TGD_TENSOR_REQUIRES_GRAD);
+        j->hidden = j->hidden || (root->flags & TGD_ROOT_WRAPS_GRAD);
         j->inference = j->inference || (root->flags & TGD_TENSOR_INFERENCE);
     }
 }
@@ -199,7 +200,7 @@ tgd_status tgd_judge_parameters(tgd_report *report, tgd_error *err)
     for (uint32_t i = 0; i < report->n_parameters && status == TGD_OK; i++) {
         status = judge_one(&j, i);
     }
-    if (status == TGD_OK && j.n_hidden > 0) {
+    if (status == TGD_OK && j.n_hidden > 0 && j.first_hiding != TGD_NONE) {
         tgd_finding_row row = {.kind = TGD_OPAQUE_NODE, .severity = TGD_NOTE, .detail = TGD_DETAIL_HIDDEN,
                                .node = j.first_hiding, .saved = TGD_NONE, .parameter = TGD_NONE, .root = TGD_NONE,
                                .other = j.n_hidden, .where = TGD_NONE, .group = report->n_groups++};

@@ -133,10 +133,24 @@ static void verdict_of_unreached(tgd_text *text, const tgd_report *report, uint3
     }
 }
 
+/* Is there nothing to see but what vmap wrapped? */
+static bool all_wrapped(const tgd_report *report)
+{
+    bool all = report->graph.n_nodes == 0;
+    for (uint32_t r = 0; r < report->graph.n_roots; r++) {
+        all = all && (report->graph.roots[r].flags & TGD_ROOT_WRAPS_GRAD);
+    }
+    return all;
+}
+
 static void verdict_of_health(tgd_text *text, const tgd_report *report)
 {
     tgd_summary summary;
     tgd_report_summary(report, &summary);
+    if (all_wrapped(report)) {
+        tgd_text_str(text, "unchecked: inside torch.vmap this tensor does not show its graph");
+        return;
+    }
     tgd_text_str(text, "no fault found: backward() will run ");
     tgd_text_count(text, summary.n_executed);
     tgd_text_str(text, summary.n_executed == 1 ? " node" : " nodes");

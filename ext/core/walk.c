@@ -1,5 +1,6 @@
 /* Capture: one pass over the nodes, breadth first, so that row order is also the order of discovery and no stack
    is needed. Nodes written in Python are read in a second pass, under the GIL. */
+#include "functorch.h"
 #include "graph.h"
 
 #include <stdlib.h>
@@ -507,6 +508,10 @@ static tgd_status read_root(walker *w, const tgd_root *root, tgd_root_row *row)
         tgd_torch_tensor_info tensor;
         tgd_torch_tensor_read(root->tensor, &tensor);
         row->flags = tensor.flags | TGD_TENSOR_DEFINED;
+        if ((tensor.flags & (TGD_TENSOR_WRAPPER | TGD_TENSOR_REQUIRES_GRAD)) == TGD_TENSOR_WRAPPER &&
+            tensor.grad_fn == NULL && tgd_torch_wraps_grad(root->tensor)) {
+            row->flags |= TGD_ROOT_WRAPS_GRAD;
+        }
         row->tensor = (uint64_t)(uintptr_t)root->tensor;
         row->identity = tgd_torch_identity(root->tensor);
         row->numel = tensor.numel;

@@ -2,6 +2,8 @@
 
 #include "document.h"
 
+enum { MOST_UNUSED = 8 };
+
 PyObject *tgd_py_note_of_finding(const tgd_report *report, size_t finding)
 {
     PyObject *message = tgd_py_words_str(tgd_report_finding_message, report, finding);
@@ -13,6 +15,36 @@ PyObject *tgd_py_note_of_finding(const tgd_report *report, size_t finding)
     }
     Py_XDECREF(message);
     Py_XDECREF(hint);
+    return note;
+}
+
+/* Adds a line. Takes over and returns the note; NULL with an exception. */
+static PyObject *append(PyObject *note, PyObject *line)
+{
+    PyObject *longer = note == NULL || line == NULL ? NULL : PyUnicode_FromFormat("%U\n  %U", note, line);
+    Py_XDECREF(note);
+    Py_XDECREF(line);
+    return longer;
+}
+
+PyObject *tgd_py_note_of_unused(const tgd_report *report)
+{
+    size_t n = 0, n_findings = tgd_report_n_findings(report);
+    PyObject *note = PyUnicode_FromString("torchgraphdbg: the backward before did not reach every parameter, and "
+                                          "DistributedDataParallel waits for all of them:");
+    for (size_t i = 0; i < n_findings && note != NULL; i++) {
+        tgd_finding_info finding;
+        tgd_report_finding(report, i, &finding);
+        if (finding.kind == TGD_UNREACHED_PARAMETER && n++ < MOST_UNUSED) {
+            note = append(note, tgd_py_words_str(tgd_report_finding_message, report, i));
+        }
+    }
+    if (n > MOST_UNUSED) {
+        note = append(note, PyUnicode_FromFormat("and %zu more", n - MOST_UNUSED));
+    }
+    if (n == 0) {
+        Py_CLEAR(note);
+    }
     return note;
 }
 

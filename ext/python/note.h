@@ -11,6 +11,10 @@
 /* "torchgraphdbg: message\n  hint" of one finding. NULL with an exception. */
 PyObject *tgd_py_note_of_finding(const tgd_report *report, size_t finding);
 
+/* "torchgraphdbg: the backward before left ..." and the parameters that it did not reach, each with its reason: what
+   DistributedDataParallel waits for. NULL where it reached all, or with an exception. */
+PyObject *tgd_py_note_of_unused(const tgd_report *report);
+
 /**
  * Adds a note unless the exception bears it already; leaves no exception. Python 3.10 has no add_note() and shows no
  * notes: there the note goes into __notes__, where later tools look for it, and is printed to sys.stderr at once. The

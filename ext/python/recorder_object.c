@@ -144,9 +144,21 @@ static PyObject *explanation(const recorder *self)
     return finding == SIZE_MAX ? NULL : tgd_py_note_of_finding(report, finding);
 }
 
+/* DistributedDataParallel refuses a forward since the backward before left out parameters: those, or NULL. */
+static PyObject *unused_parameters(const recorder *self, PyObject *exception)
+{
+    Py_ssize_t n = PyList_GET_SIZE(self->reports);
+    PyObject *text = n > 0 && Py_IS_TYPE(exception, (PyTypeObject *)PyExc_RuntimeError) ? PyObject_Str(exception) : NULL;
+    const char *bytes = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    bool refused = bytes != NULL && strstr(bytes, "Expected to have finished reduction in the prior iteration") != NULL;
+    Py_XDECREF(text);
+    PyErr_Clear();
+    return refused ? tgd_py_note_of_unused(tgd_py_report_snapshot(PyList_GET_ITEM(self->reports, n - 1))->report) : NULL;
+}
+
 static void explain(const recorder *self, PyObject *exception)
 {
-    PyObject *note = is_known(self, exception) ? explanation(self) : NULL;
+    PyObject *note = is_known(self, exception) ? explanation(self) : unused_parameters(self, exception);
     if (note != NULL) {
         tgd_py_note_add(exception, note);
     }

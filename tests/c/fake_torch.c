@@ -1,5 +1,7 @@
 #include "fake_torch.h"
 
+#include "functorch.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -308,6 +310,12 @@ void tgd_torch_tensor_read(const tgd_torch_tensor *tensor, tgd_torch_tensor_info
 uint64_t tgd_torch_identity(const tgd_torch_tensor *tensor)
 {
     return tensor->identity;
+}
+
+int tgd_torch_wraps_grad(const tgd_torch_tensor *tensor)
+{
+    (void)tensor;
+    return 0;
 }
 
 tgd_status tgd_torch_tensor_node(const tgd_torch_tensor *tensor, const tgd_torch_node **node, uint32_t *output_nr,
