@@ -22,7 +22,10 @@ static tgd_place place(uint32_t code)
 static int resolve(const tgd_place *at, tgd_source *out)
 {
     *out = (tgd_source){.file = "/home/me/net.py", .function = "f", .module = "", .module_class = "",
-                        .line = 100 + (int)at->code};
+                        .line = 100 + (int)at->code, .called = at->stack != 0};
+    if (out->called) { /* stack 2 is line 112, called from line 111 */
+        out->caller = (tgd_place){.code = 10 + at->stack, .module = TGD_NONE, .stack = at->stack - 1};
+    }
     return 1;
 }
 
@@ -292,4 +295,50 @@ static void refused_write(void)
     fake_reset();
 }
 
-CHECK_MAIN(TEST(culprit_is_the_first_write_after_the_node), TEST(no_culprit_falls_back_to_the_node), TEST(lost_rows_accuse_nobody), TEST(silent_write_needs_the_same_bytes), TEST(freed_by_the_first_run_that_keeps_nothing), TEST(cuts), TEST(rejudged_with_other_parameters), TEST(refused_write))
+static void stack_has_the_callers(void)
+{
+    story s = {0};
+    net n = small_net();
+    add_op(&s, 1, "aten::mul", n.make, 0)->place.stack = 2;
+    add_op(&s, 2, "aten::exp", n.use, 0);
+    tgd_report *report = report_of(&s, n.root, NULL, 0);
+    tgd_source_info frames[4] = {{0}};
+    CHECK(tgd_report_node_stack(report, 1, frames, 4) == 3);
+    CHECK(frames[0].line == 101 && frames[1].line == 112 && frames[2].line == 111);
+    CHECK(tgd_report_node_stack(report, 1, frames, 1) == 3 && frames[0].line == 101);
+    CHECK(tgd_report_node_stack(report, 0, NULL, 0) == 1);
+    tgd_report_free(report);
+    fake_reset();
+}
+
+static void node_made_in_backward_goes_back_to_its_maker(void)
+{
+    story s = {0};
+    net n = small_net();
+    add_op(&s, 1, "aten::mul", n.make, 0);
+    s.runs[s.record.n_runs++] = (tgd_run_row){.time = 2, .place = place(50), .create_graph = true};
+    tgd_op_row *op = add_op(&s, 3, "aten::exp", n.use, 0);
+    op->flags |= TGD_OP_IN_BACKWARD | TGD_OP_MADE;
+    op->maker_thread = (uint32_t)n.make->thread_id;
+    op->maker_nr = n.make->sequence_nr;
+    op->place = place(50); /* the call of backward */
+    tgd_source_info where = {0};
+    tgd_report *report = report_of(&s, n.root, NULL, 0);
+    CHECK(tgd_report_node_made_by(report, 0) == 1 && tgd_report_node_made_by(report, 1) == TGD_NONE);
+    CHECK(tgd_report_node_where(report, 0, &where) && where.line == 101);
+    tgd_report_free(report);
+    op->place = place(60); /* a line of its own: a custom Function's backward */
+    report = report_of(&s, n.root, NULL, 0);
+    CHECK(tgd_report_node_made_by(report, 0) == 1);
+    CHECK(tgd_report_node_where(report, 0, &where) && where.line == 160);
+    tgd_report_free(report);
+    op->maker_thread = 77; /* nobody's */
+    op->place = place(50);
+    report = report_of(&s, n.root, NULL, 0);
+    CHECK(tgd_report_node_made_by(report, 0) == TGD_NONE);
+    CHECK(tgd_report_node_where(report, 0, &where) && where.line == 150);
+    tgd_report_free(report);
+    fake_reset();
+}
+
+CHECK_MAIN(TEST(culprit_is_the_first_write_after_the_node), TEST(no_culprit_falls_back_to_the_node), TEST(lost_rows_accuse_nobody), TEST(silent_write_needs_the_same_bytes), TEST(freed_by_the_first_run_that_keeps_nothing), TEST(cuts), TEST(rejudged_with_other_parameters), TEST(refused_write), TEST(stack_has_the_callers), TEST(node_made_in_backward_goes_back_to_its_maker))
