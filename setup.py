@@ -235,12 +235,14 @@ class BuildCore(build_ext):
         # The version script, not -fvisibility, chooses what the library exports, so calls inside it stay direct
         # only with -Bsymbolic-functions and without interposition.
         direct = [] if MAC else ["-fno-semantic-interposition"]
+        # Not needed: where the CUDA Toolkit is, the copies of its types in cudart.h are checked against its headers.
+        cuda = isystem(*cuda_include(self.torch))
         include, shim, core = (f"-I{ROOT / folder}" for folder in ("include", "ext/shim", "ext/core"))
         paths = sysconfig.get_paths()
         python = ["-fvisibility=hidden", "-fwrapv", *isystem(*{paths["include"]: 0, paths["platinclude"]: 0})]
         graphviz = isystem(self.graphviz.include, self.graphviz.include.parent)
         return {
-            ("core", ".c"): [*c, *direct, include, shim, core, *c_user],
+            ("core", ".c"): [*c, *direct, include, shim, core, *cuda, *c_user],
             ("graphviz", ".c"): [*c, *direct, include, shim, core, f"-I{ROOT / 'graphviz'}", *graphviz, *c_user],
             ("shim", ".cpp"): [*cxx, *direct, "-fvisibility-inlines-hidden", include, shim, core, *cxx_user],
             ("python", ".c"): [*c, include, shim, core, f"-I{ROOT / 'ext/python'}", *python, *c_user],
@@ -320,6 +322,7 @@ class BuildCore(build_ext):
         names = [f"-Wl,-install_name,@rpath/{LIBRARY}"] if MAC else [f"-Wl,-soname,{LIBRARY}"]
         origin = "@loader_path" if MAC else "$ORIGIN"
         arguments = [*names, f"-L{self.torch.lib}", "-ltorch_cpu", "-lc10", *map(str, self.graphviz.libraries),
+                     *([] if MAC else ["-ldl"]),  # glibc before 2.34 keeps dlopen apart
                      *rpath(f"{origin}/../../torch/lib", self.torch.lib, self.graphviz.plugin_folder)]
         if not MAC:
             arguments += [f"-Wl,-rpath-link,{self.torch.lib}", f"-Wl,-rpath-link,{self.graphviz.lib}"]
@@ -334,6 +337,14 @@ class BuildCore(build_ext):
         # Python's own symbols come from the interpreter.
         arguments += ["-undefined", "dynamic_lookup"] if MAC else [f"-Wl,-rpath-link,{self.torch.lib}"]
         self.link(target, self.linked["python"], arguments, ["PyInit__core"])
+
+
+def cuda_include(torch):
+    """The folder of cuda_runtime_api.h, in a list, if this machine has one."""
+    folders = [pathlib.Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders += sorted((torch.include.parents[1] / "nvidia").glob("cu*")) + [pathlib.Path("/usr/local/cuda")]
+    folders += sorted(pathlib.Path("/usr/local").glob("cuda-*"))
+    return [f / "include" for f in folders if (f / "include/cuda_runtime_api.h").is_file()][:1]
 
 
 def isystem(*folders):

@@ -70,7 +70,7 @@ fi
 lib=$(dirname "$(readlink -f "$lib")")
 plugins=("$(compgen -G "$lib/graphviz/libgvplugin_dot_layout.so*" | head -n 1)"
     "$(compgen -G "$lib/graphviz/libgvplugin_core.so*" | head -n 1)")
-libraries=(-L"$lib" -lgvc -lcgraph -lcdt "${plugins[@]}" -Wl,-rpath,"$lib" -Wl,-rpath,"$lib/graphviz" -lm -pthread)
+libraries=(-L"$lib" -lgvc -lcgraph -lcdt "${plugins[@]}" -Wl,-rpath,"$lib" -Wl,-rpath,"$lib/graphviz" -lm -ldl -pthread)
 
 mkdir -p "$build"
 # A locale with a decimal comma, for the test that numbers do not follow it.
@@ -94,6 +94,8 @@ compile()
     mkdir -p "$folder"
     "$cxx" -std=c++17 -g "$@" -Wall -Wextra -Wconversion -Wshadow "${includes[@]}" -c "$here/engine_queue.cpp" \
         -o "$folder/engine_queue.o" || return 1
+    "${command[@]}" -shared -fPIC "${warnings[@]}" "${includes[@]}" "$here/fake_cudart.c" \
+        -o "$folder/libfake_cudart.so" || return 1
     for source in "$repository"/ext/core/*.c "$repository"/graphviz/*.c "$here/fake_torch.c" "${tests[@]}"; do
         printf '%s\0%s\0' "$source" "$folder/$(basename "$source" .c).o"
     done | xargs -0 -n 2 -P "$jobs" "$SHELL" -c '
@@ -133,8 +135,8 @@ run_one()
     shift
     rm -rf "$folder/$name.out"
     mkdir -p "$folder/$name.out"
-    (cd "$here" && TGD_TEST_OUT="$folder/$name.out" LOCPATH="$build/locale" "$@" "$folder/$name") \
-        >"$folder/$name.log" 2>&1 || status=$?
+    (cd "$here" && TGD_TEST_OUT="$folder/$name.out" LOCPATH="$build/locale" \
+        TORCHGRAPHDBG_CUDART="$folder/libfake_cudart.so" "$@" "$folder/$name") >"$folder/$name.log" 2>&1 || status=$?
     echo "$status" >"$folder/$name.status"
 }
 
