@@ -193,6 +193,16 @@ static void find_lists(const tgd_units *units, uint32_t root, uint32_t *list)
     }
 }
 
+/* Does this share stand above the other? Of equals the one whose name comes first: in what order classes were met is
+   no fact of the graph. */
+static bool is_larger(const tgd_graph *graph, bool by_module, bar share, bar than)
+{
+    if (share.bytes != than.bytes || by_module) {
+        return share.bytes > than.bytes;
+    }
+    return strcmp(graph->types[share.key].name, graph->types[than.key].name) < 0;
+}
+
 /* The largest shares, by module where there are names and by op where not. Returns how many. */
 static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *units, bool by_module, tgd_error *err)
 {
@@ -228,15 +238,16 @@ static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *u
         if (bytes[k] == 0) {
             continue;
         }
+        const bar share = {k, bytes[k], false};
         uint32_t at = *n_bars < BARS ? (*n_bars)++ : BARS;
-        while (at > 0 && bars[at - 1].bytes < bytes[k]) {
+        while (at > 0 && is_larger(graph, by_module, share, bars[at - 1])) {
             if (at < BARS) {
                 bars[at] = bars[at - 1];
             }
             at--;
         }
         if (at < BARS) {
-            bars[at] = (bar){k, bytes[k], false};
+            bars[at] = share;
         }
     }
     if (by_module) {
@@ -303,7 +314,7 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
 static void draw_not_recorded(tgd_text *out, const tgd_report *report, double y)
 {
     tgd_svg_rect(out, X, y, W, NOTE_HEIGHT, TGD_RADIUS, (tgd_pen){TGD_COLOUR_BG, TGD_COLOUR_EDGE, 1, "4 4"});
-    bool recorded = report->record != NULL;
+    bool recorded = report->recorded;
     tgd_svg_label(out, X + 16, y + 26,
                   recorded ? "Not in this picture: gradients, time" : "Not in this picture: source lines, gradients, time",
                   (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK}, TGD_START, W - 32);

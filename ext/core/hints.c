@@ -136,6 +136,10 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
 
 void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding)
 {
+    if (report->words != NULL) {
+        tgd_text_str(text, report->words[finding].hint == NULL ? "" : report->words[finding].hint);
+        return;
+    }
     bool value = tgd_finding_is_value(report, finding);
     tgd_text_str(text, value ? tgd_value_hint(report, finding) : hint_of(report, &report->findings[finding]));
 }

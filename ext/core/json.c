@@ -39,6 +39,18 @@ static void number_or_null(tgd_text *text, bool *first, const char *name, uint64
     }
 }
 
+/* An identity that may not fit the 53 bits which every JSON reader keeps exactly: then a string of its digits. */
+static void identity(tgd_text *text, bool *first, const char *name, uint64_t value)
+{
+    const char *quote = value > UINT64_C(1) << 53 ? "\"" : "";
+    key(text, first, name);
+    if (value == 0) {
+        tgd_text_str(text, "null");
+    } else {
+        tgd_text_printf(text, "%s%llu%s", quote, (unsigned long long)value, quote);
+    }
+}
+
 static void boolean(tgd_text *text, bool *first, const char *name, bool value)
 {
     key(text, first, name);
@@ -107,13 +119,36 @@ static void write_saved(tgd_text *text, const tgd_report *report, tgd_node v, si
     key(text, &first, "contiguous");
     tgd_text_str(text, saved.tensor.contiguous < 0 ? "null" : saved.tensor.contiguous ? "true" : "false");
     number(text, &first, "bytes", saved.bytes);
-    number_or_null(text, &first, "storage", saved.storage, saved.storage != 0);
+    identity(text, &first, "storage", saved.storage);
     number_or_null(text, &first, "storage_bytes", saved.storage_bytes, saved.storage != 0);
     number(text, &first, "saved_version", saved.saved_version);
     number(text, &first, "version", saved.current_version);
     boolean(text, &first, "is_output", saved.is_output != 0);
     boolean(text, &first, "is_leaf", saved.is_leaf != 0);
     boolean(text, &first, "has_hooks", saved.has_hooks != 0);
+    const tgd_node_row *node = &report->graph.nodes[v];
+    boolean(text, &first, "is_mark", (report->graph.saved[node->first_saved + k].flags & TGD_SV_RELEASED_FLAG) != 0);
+    tgd_text_str(text, "}");
+}
+
+/* The leaf behind an AccumulateGrad as it is now; null for any other node. */
+static void write_leaf(tgd_text *text, const tgd_graph *graph, uint32_t leaf)
+{
+    if (leaf == TGD_NONE) {
+        tgd_text_str(text, "null");
+        return;
+    }
+    const tgd_leaf_row *row = &graph->leaves[leaf];
+    tgd_tensor_info info = {.dtype = tgd_torch_dtype_name(row->dtype), .device = tgd_torch_device_name(row->device_type),
+                            .device_index = row->device_index, .layout = tgd_torch_layout_name(row->layout)};
+    info.sizes = tgd_graph_shape(graph, row->shape, &info.ndim);
+    const tgd_storage_row *storage = row->storage == TGD_NONE ? NULL : &graph->storages[row->storage];
+    bool first = true;
+    tgd_text_str(text, "{");
+    tensor(text, &first, &info);
+    number_or_null(text, &first, "elements", (uint64_t)row->numel, row->numel >= 0);
+    identity(text, &first, "storage", storage == NULL ? 0 : storage->address);
+    number_or_null(text, &first, "storage_bytes", storage == NULL ? 0 : storage->bytes, storage != NULL);
     tgd_text_str(text, "}");
 }
 
@@ -126,7 +161,7 @@ static void write_node(tgd_text *text, const tgd_report *report, tgd_node v)
     string(text, &first, "name", node.name);
     string(text, &first, "kind", tgd_node_kind_slug(node.kind));
     string(text, &first, "inner", node.inner);
-    number_or_null(text, &first, "sequence_nr", node.sequence_nr, node.kind != TGD_NODE_ACCUMULATE_GRAD);
+    number_or_null(text, &first, "sequence_nr", node.sequence_nr, node.sequence_nr != UINT64_MAX);
     number(text, &first, "thread", node.thread_id);
     number_or_null(text, &first, "order", node.order, node.order != SIZE_MAX);
     string(text, &first, "parameter", node.parameter);
@@ -167,7 +202,10 @@ static void write_node(tgd_text *text, const tgd_report *report, tgd_node v)
     for (size_t k = 0; k < node.n_saved; k++) {
         write_saved(text, report, v, k);
     }
-    tgd_text_str(text, "]}");
+    tgd_text_str(text, "]");
+    key(text, &first, "leaf");
+    write_leaf(text, &report->graph, report->graph.nodes[v].leaf);
+    tgd_text_str(text, "}");
 }
 
 typedef void (*phrase)(tgd_text *text, const tgd_report *report, size_t finding);
@@ -210,6 +248,9 @@ static void write_finding(tgd_text *text, const tgd_report *report, size_t i)
     string(text, &first, "op", tgd_report_finding_op(report, i));
     key(text, &first, "where");
     source(text, report, report->findings[i].where);
+    boolean(text, &first, "culprit", report->findings[i].culprit);
+    boolean(text, &first, "unsure", report->findings[i].unsure);
+    number_or_null(text, &first, "saved_place", finding.saved, has_saved);
     tgd_text_str(text, "}");
 }
 
@@ -234,6 +275,18 @@ static void write_summary(tgd_text *text, const tgd_report *report)
     number(text, &first, "parameters_reached", summary.n_parameters_reached);
     number(text, &first, "parameters_frozen", summary.n_parameters_frozen);
     number(text, &first, "unchecked", summary.n_unchecked);
+    number(text, &first, "snapshot_bytes", summary.snapshot_bytes);
+    tgd_text_str(text, "}");
+}
+
+/* What the report was asked for. */
+static void write_asked(tgd_text *text, const tgd_report *report)
+{
+    bool first = true;
+    tgd_text_str(text, "{");
+    boolean(text, &first, "params", report->has_parameters);
+    boolean(text, &first, "inputs", report->has_inputs);
+    boolean(text, &first, "create_graph", report->create_graph);
     tgd_text_str(text, "}");
 }
 
@@ -276,11 +329,15 @@ tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context
     tgd_text_str(&text, "{");
     string(&text, &first, "schema", "torchgraphdbg/report");
     number(&text, &first, "schema_version", SCHEMA_VERSION);
-    string(&text, &first, "torch", tgd_torch_built_for());
+    string(&text, &first, "torch", report->torch != NULL ? report->torch : tgd_torch_built_for());
     string(&text, &first, "verdict", report->verdict);
     boolean(&text, &first, "ok", tgd_report_ok(report) != 0);
     string(&text, &first, "raised", report->raised);
     string(&text, &first, "occasion", report->occasion);
+    boolean(&text, &first, "recorded", report->recorded);
+    boolean(&text, &first, "roots_refused", report->root_fails);
+    key(&text, &first, "asked");
+    write_asked(&text, report);
     key(&text, &first, "summary");
     write_summary(&text, report);
     tgd_text_str(&text, ",\n \"findings\": [");

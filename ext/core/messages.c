@@ -489,6 +489,10 @@ static void message(tgd_text *text, const tgd_report *report, const tgd_finding_
 
 void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding)
 {
+    if (report->words != NULL) {
+        tgd_text_str(text, report->words[finding].message);
+        return;
+    }
     message(text, report, &report->findings[finding]);
     culprit_phrase(text, report, &report->findings[finding]);
 }

@@ -268,6 +268,7 @@ tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_
     if (request->record != NULL) {
         tgd_record_keep(request->record);
         report->record = request->record;
+        report->recorded = true;
     }
     tgd_lookup lookup = {0};
     status = request->refusal == NULL ? TGD_OK : tgd_keep_refusal(report, request->refusal, err);
@@ -347,6 +348,7 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
     if (report->record != NULL) {
         tgd_record_keep(report->record);
         made->record = report->record;
+        made->recorded = true;
     }
     status = report->refused ? tgd_keep_refusal(made, &report->refusal, err) : TGD_OK;
     if (status == TGD_OK) {
@@ -382,6 +384,12 @@ void tgd_report_free(tgd_report *report)
     free(report->node_where);
     free(report->node_op);
     free(report->node_made_by);
+    free(report->torch);
+    for (uint32_t i = 0; i < report->n_findings && report->words != NULL; i++) {
+        free(report->words[i].message);
+        free(report->words[i].hint);
+    }
+    free(report->words);
     for (uint32_t i = 0; i < report->n_parameters; i++) {
         free(report->parameters[i].name);
     }
@@ -442,6 +450,9 @@ void tgd_report_summary(const tgd_report *report, tgd_summary *out)
                           graph->n_leaves * sizeof *report->leaf_parameter +
                           report->n_parameters * sizeof *report->parameters +
                           report->finding_capacity * sizeof *report->findings;
+    if (report->snapshot_bytes != 0) {
+        out->snapshot_bytes = report->snapshot_bytes;
+    }
 }
 
 static void describe(const tgd_graph *graph, int dtype, int device_type, int device_index, int layout, uint32_t shape,

@@ -47,6 +47,11 @@ typedef struct tgd_source_row {
 
 #define TGD_NODE_ELSEWHERE (TGD_NONE - 1) /* a node that is not in the graph */
 
+/* What a finding says, where that is given and not worded anew: in a report from a file, or a redacted one. */
+typedef struct tgd_words_row {
+    char *message, *hint; /* Owned; hint may be NULL */
+} tgd_words_row;
+
 struct tgd_report {
     tgd_graph graph;
     tgd_parameter_row *parameters; /* Owned */
@@ -55,6 +60,9 @@ struct tgd_report {
     uint32_t *sequence;            /* Owned, n_executed nodes in that order */
     uint32_t *leaf_parameter;      /* Owned, per leaf: its first parameter, or TGD_NONE */
     char *verdict;                 /* Owned */
+    tgd_words_row *words;          /* Owned, per finding; or NULL: messages.c and hints.c word them */
+    char *torch;                   /* Owned: what a report from a file was made with; NULL: this torch */
+    uint64_t snapshot_bytes;       /* of the report that this one is a copy of; 0: it is none */
     const tgd_record *record;      /* Owned share, or NULL */
     char *refused_message;         /* Owned: PyTorch's, of a refused root; or NULL */
     tgd_refusal refusal;           /* where refused is set; message is refused_message */
@@ -75,6 +83,7 @@ struct tgd_report {
     uint32_t depth;
     bool has_parameters, create_graph, has_inputs;
     uint32_t lost_input; /* the first of the request's inputs that is not in the graph, or TGD_NONE */
+    bool recorded; /* made with a recorder's evidence, even where record is gone */
     bool refused;
     bool root_fails; /* backward refuses the roots themselves */
     bool live;       /* while it is captured: the tensors that rows name by address are alive */

@@ -1,6 +1,7 @@
 #include "document.h"
 #include "dump.h"
 #include "frames.h"
+#include "load.h"
 #include "python_shim.h"
 #include "raise.h"
 #include "report_object.h"
@@ -83,6 +84,7 @@ static PyMethodDef functions[] = {
     {"assert_healthy", (PyCFunction)(void (*)(void))py_assert_healthy, METH_VARARGS | METH_KEYWORDS,
      assert_healthy_doc},
     {"_watch_pretend", tgd_py_watch_pretend, METH_O, NULL},
+    {"load", (PyCFunction)(void (*)(void))tgd_py_load, METH_VARARGS | METH_KEYWORDS, tgd_py_load_doc},
     {"built_for", py_built_for, METH_NOARGS, built_for_doc},
     {NULL, NULL, 0, NULL},
 };

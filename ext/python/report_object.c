@@ -21,8 +21,7 @@ const tgd_py_snapshot *tgd_py_report_snapshot(PyObject *object)
     return ((report *)object)->snapshot;
 }
 
-/* Takes the report over, also on failure. */
-static PyObject *wrap(const tgd_py_state *state, tgd_report *captured)
+PyObject *tgd_py_report_wrap(const tgd_py_state *state, tgd_report *captured)
 {
     tgd_py_snapshot *snapshot = tgd_py_snapshot_new(captured);
     if (snapshot == NULL) {
@@ -88,7 +87,7 @@ PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *reques
     Py_BEGIN_ALLOW_THREADS
     status = capture(&captured, request, recording, &err);
     Py_END_ALLOW_THREADS
-    return status == TGD_OK ? wrap(state, captured) : tgd_py_raise(state, status, &err, NULL);
+    return status == TGD_OK ? tgd_py_report_wrap(state, captured) : tgd_py_raise(state, status, &err, NULL);
 }
 
 PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *object, const tgd_request *request)
@@ -100,7 +99,7 @@ PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *object, co
     Py_BEGIN_ALLOW_THREADS
     status = tgd_report_rejudge(&judged, before, request, &err);
     Py_END_ALLOW_THREADS
-    return status == TGD_OK ? wrap(state, judged) : tgd_py_raise(state, status, &err, NULL);
+    return status == TGD_OK ? tgd_py_report_wrap(state, judged) : tgd_py_raise(state, status, &err, NULL);
 }
 
 static int report_clear(PyObject *object)

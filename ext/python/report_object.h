@@ -8,6 +8,9 @@
    request points to meanwhile. */
 PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request);
 
+/* A Report. Takes the report over, also on failure. */
+PyObject *tgd_py_report_wrap(const tgd_py_state *state, tgd_report *captured);
+
 /* The same graph judged with other parameters. */
 PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *report, const tgd_request *request);
 

@@ -23,7 +23,7 @@ tensor alive, and making it runs no hook and changes nothing.
     report.ok                no error and no warning
     report.graph             nodes and edges with their saved tensors
     report.summary           counts and sizes
-    report.save("g.json")    .svg, .json, .gv or .txt
+    report.save("g.json")    .svg, .json, .gv or .txt; torchgraphdbg.load("g.json") is the report again
 
 What is wrong with a graph is a finding, never an exception. Exceptions are TypeError and ValueError for wrong
 arguments, OSError for a file that cannot be written, and Error for what torch or Graphviz could not do.
@@ -46,6 +46,7 @@ from ._core import (  # noqa: E402
     assert_healthy,
     dump,
     inspect,
+    load,
     record,
     watch,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "assert_healthy",
     "dump",
     "inspect",
+    "load",
     "record",
     "watch",
 ]

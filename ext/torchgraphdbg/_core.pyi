@@ -302,6 +302,9 @@ def assert_healthy(
 ) -> None:
     """Raise AssertionError with the text report where inspect() finds an error or a warning."""
 
+def load(path: _Path) -> Report:
+    """A report back from the .json file that it was saved to."""
+
 @final
 class record:
     """Record what runs inside a with block, for one step or a few, so that a report names lines."""

@@ -53,6 +53,8 @@ def reports(report: Report) -> None:
     assert_type(report.to_dict(), dict[str, Any])
     report.save(pathlib.Path("graph.json"))
     report.verdict = "fine"  # type: ignore[misc]
+    assert_type(torchgraphdbg.load(pathlib.Path("graph.json")), Report)
+    torchgraphdbg.load(3)  # type: ignore[arg-type]
 
 
 def findings(finding: Finding) -> None:
