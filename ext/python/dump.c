@@ -6,14 +6,17 @@
 
 const char tgd_py_dump_doc[] =
     "dump($module, root, path='torchgraphdbg.svg', *, params=None,\n"
-    "     inputs=None, create_graph=False, file=None, quiet=False)\n--\n\n"
+    "     inputs=None, create_graph=False, file=None, quiet=False,\n"
+    "     redact=False)\n--\n\n"
     "Inspect a graph, print the report, save it to a file, and return it.\n\n"
     "The arguments of inspect(), and:\n\n"
     "path    where to save it; the suffix picks the format: .svg, .json, .gv or .txt. A str, bytes or\n"
     "        os.PathLike, a list of them, or None for no file. Where torch.distributed is initialised\n"
     "        the default name carries the rank: torchgraphdbg.rank3.svg.\n"
     "file    where to print the report; sys.stderr by default.\n"
-    "quiet   print nothing.\n\n"
+    "quiet   print nothing.\n"
+    "redact  save and print it as Report.save(redact=True) does: of paths only file names are left. The\n"
+    "        report that is returned is whole.\n\n"
     "Never runs backward and never touches .grad. On a broken graph it succeeds; what is wrong is in the\n"
     "report. Raises OSError where a file cannot be written, after the report has been printed.";
 
@@ -165,20 +168,24 @@ static int print_text(const printer *to, PyObject *text)
     return -1;
 }
 
-static int print_report(const tgd_py_state *state, const printer *to, PyObject *report)
+static int print_report(const tgd_py_state *state, const printer *to, const tgd_py_snapshot *snapshot)
 {
     if (to->file == NULL) {
         return 0;
     }
-    PyObject *text = tgd_py_document_str(state, tgd_py_report_snapshot(report), TGD_FORMAT_TEXT);
+    PyObject *text = tgd_py_document_str(state, snapshot, TGD_FORMAT_TEXT);
     int result = text == NULL ? -1 : print_text(to, text);
     Py_XDECREF(text);
     return result;
 }
 
-static int print_saved(const printer *to, const tgd_py_path *path)
+static int print_saved(const printer *to, const tgd_py_path *path, int redact)
 {
     PyObject *shown = to->file == NULL ? NULL : tgd_py_path_shown(path);
+    if (redact && shown != NULL) {
+        Py_ssize_t n = PyUnicode_GET_LENGTH(shown), slash = PyUnicode_FindChar(shown, '/', 0, n, -1);
+        Py_SETREF(shown, PyUnicode_Substring(shown, slash + 1, n));
+    }
     PyObject *line = shown == NULL ? NULL : PyUnicode_FromFormat("saved to %U\n", shown);
     int result = line != NULL ? print_text(to, line) : to->file == NULL ? 0 : -1;
     Py_XDECREF(shown);
@@ -190,11 +197,11 @@ static int print_saved(const printer *to, const tgd_py_path *path)
 
 PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"root", "path", "params", "inputs", "create_graph", "file", "quiet", NULL};
+    static char *names[] = {"root", "path", "params", "inputs", "create_graph", "file", "quiet", "redact", NULL};
     PyObject *root, *path = NULL, *params = Py_None, *inputs = Py_None, *file = Py_None;
-    int create_graph = 0, quiet = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O$OOpOp:dump", names, &root, &path, &params, &inputs,
-                                     &create_graph, &file, &quiet)) {
+    int create_graph = 0, quiet = 0, redact = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O$OOpOpp:dump", names, &root, &path, &params, &inputs,
+                                     &create_graph, &file, &quiet, &redact)) {
         return NULL;
     }
     const tgd_py_state *state = PyModule_GetState(module);
@@ -209,6 +216,12 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     }
     tgd_py_arguments_clear(&arguments);
     failed = report == NULL;
+    tgd_py_snapshot redacted = {.report = NULL};
+    if (!failed && redact && tgd_py_snapshot_redact(&redacted, state, tgd_py_report_snapshot(report)) < 0) {
+        Py_CLEAR(report);
+        failed = 1;
+    }
+    const tgd_py_snapshot *snapshot = failed ? NULL : redact ? &redacted : tgd_py_report_snapshot(report);
     if (!failed && out.is_default && !quiet) {
         PyObject *error_stream = PySys_GetObject("stderr"); /* borrowed */
         out.file = error_stream == NULL || error_stream == Py_None ? NULL : Py_NewRef(error_stream);
@@ -216,15 +229,15 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     /* The files first: whatever becomes of the printing, they are on disk. What fails first is what is raised. */
     size_t n_saved = 0;
     while (!failed && n_saved < to.n) {
-        failed = tgd_py_path_save(state, &to.paths[n_saved], tgd_py_report_snapshot(report)) < 0;
+        failed = tgd_py_path_save(state, &to.paths[n_saved], snapshot) < 0;
         n_saved += !failed;
     }
     if (report != NULL) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        int printed = print_report(state, &out, report);
+        int printed = print_report(state, &out, snapshot);
         for (size_t i = 0; printed == 0 && i < n_saved; i++) {
-            printed = print_saved(&out, &to.paths[i]);
+            printed = print_saved(&out, &to.paths[i], redact);
         }
         if (type != NULL) {
             PyErr_Clear();
@@ -232,6 +245,7 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
         }
         failed = failed || printed < 0;
     }
+    tgd_report_free(redacted.report);
     clear_targets(&to);
     Py_XDECREF(out.file);
     if (failed) {

@@ -240,7 +240,7 @@ static int load_finding(loader *l, PyObject *item)
     int kind, severity, why = TGD_REASON_NONE;
     if (tgd_py_member_word(&l->in, item, "kind", kind_word, TGD_N_FINDING_KINDS, &kind) < 0 ||
         tgd_py_member_word(&l->in, item, "severity", severity_word, TGD_NOTE + 1, &severity) < 0 ||
-        tgd_py_member_text(&l->in, item, "message", false, &finding.message) < 0 ||
+        tgd_py_member_text(&l->in, item, "message", true, &finding.message) < 0 ||
         tgd_py_member_text(&l->in, item, "hint", true, &finding.hint) < 0 ||
         tgd_py_member_index(&l->in, item, "node", &finding.node) < 0 ||
         tgd_py_member_index(&l->in, item, "saved_place", &finding.saved) < 0 ||
@@ -255,6 +255,7 @@ static int load_finding(loader *l, PyObject *item)
         (reason != NULL && tgd_py_member_word(&l->in, item, "reason", reason_word, TGD_N_REASONS, &why) < 0)) {
         return -1;
     }
+    finding.message = finding.message == NULL ? "" : finding.message;
     finding.kind = (tgd_finding_kind)kind;
     finding.severity = (tgd_severity)severity;
     finding.reason = (tgd_reason)why;

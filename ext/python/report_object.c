@@ -102,6 +102,21 @@ PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *object, co
     return status == TGD_OK ? tgd_py_report_wrap(state, judged) : tgd_py_raise(state, status, &err, NULL);
 }
 
+int tgd_py_snapshot_redact(tgd_py_snapshot *out, const tgd_py_state *state, const tgd_py_snapshot *snapshot)
+{
+    tgd_error err = {.status = TGD_OK};
+    tgd_status status;
+    *out = (tgd_py_snapshot){.n_references = 1};
+    Py_BEGIN_ALLOW_THREADS
+    status = tgd_report_redact(&out->report, snapshot->report, &err);
+    Py_END_ALLOW_THREADS
+    if (status != TGD_OK) {
+        tgd_py_raise(state, status, &err, NULL);
+        return -1;
+    }
+    return 0;
+}
+
 static int report_clear(PyObject *object)
 {
     report *self = (report *)object;
@@ -238,17 +253,20 @@ static PyObject *report_to_dict(PyObject *object, PyObject *args)
 }
 
 PyDoc_STRVAR(save_doc,
-             "save($self, /, path)\n--\n\n"
+             "save($self, /, path, *, redact=False)\n--\n\n"
              "Write the report to a file. The suffix picks the format: .svg, .json, .gv or .txt.\n\n"
+             "redact leaves of every path only the file's name, in source locations and in sentences, so that\n"
+             "the report can be shared. Names of parameters, modules, classes and functions stay.\n\n"
              "path is a str, bytes or os.PathLike. The file appears whole or not at all; one that stood\n"
              "there before is replaced only when the new one is complete. Raises ValueError for an unknown\n"
              "suffix and OSError where the file cannot be written.");
 
 static PyObject *report_save(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"path", NULL};
+    static char *names[] = {"path", "redact", NULL};
     PyObject *path;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:save", names, &path)) {
+    int redact = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$p:save", names, &path, &redact)) {
         return NULL;
     }
     const tgd_py_state *state = tgd_py_state_of(object);
@@ -256,7 +274,13 @@ static PyObject *report_save(PyObject *object, PyObject *args, PyObject *keyword
     if (tgd_py_path_read(state, &target, "path", path) < 0) {
         return NULL;
     }
-    int failed = tgd_py_path_save(state, &target, ((report *)object)->snapshot);
+    const tgd_py_snapshot *snapshot = ((report *)object)->snapshot;
+    tgd_py_snapshot redacted = {.report = NULL};
+    int failed = redact ? tgd_py_snapshot_redact(&redacted, state, snapshot) : 0;
+    if (failed == 0) {
+        failed = tgd_py_path_save(state, &target, redact ? &redacted : snapshot);
+    }
+    tgd_report_free(redacted.report);
     tgd_py_path_clear(&target);
     if (failed < 0) {
         return NULL;

@@ -11,6 +11,9 @@ PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *reques
 /* A Report. Takes the report over, also on failure. */
 PyObject *tgd_py_report_wrap(const tgd_py_state *state, tgd_report *captured);
 
+/* 0 with a snapshot for strangers, to be released with tgd_report_free(out->report); -1 with an exception. */
+int tgd_py_snapshot_redact(tgd_py_snapshot *out, const tgd_py_state *state, const tgd_py_snapshot *snapshot);
+
 /* The same graph judged with other parameters. */
 PyObject *tgd_py_report_rejudged(const tgd_py_state *state, PyObject *report, const tgd_request *request);
 

@@ -275,7 +275,7 @@ class Report:
         """Counts and sizes: nodes, depth, saved bytes, parameters reached."""
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values: what the .json file holds."""
-    def save(self, path: _Path) -> None:
+    def save(self, path: _Path, *, redact: bool = False) -> None:
         """Write the report to a file. The suffix picks the format: .svg, .json, .gv or .txt."""
     def _repr_svg_(self) -> str: ...
     def _repr_html_(self) -> str: ...
@@ -294,6 +294,7 @@ def dump(
     create_graph: bool = False,
     file: _Writable | None = None,
     quiet: bool = False,
+    redact: bool = False,
 ) -> Report:
     """Inspect a graph, print the report, save it to a file, and return it."""
 

@@ -105,6 +105,14 @@ tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_
  */
 tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const tgd_request *request, tgd_error *err);
 
+/**
+ * The same report for strangers: of every path, in source locations and sentences, only the file's name is left. Names
+ * of parameters, modules, classes and functions stay.
+ * @param[out] out  release with tgd_report_free()
+ * @return TGD_OK, TGD_ENOMEM
+ */
+tgd_status tgd_report_redact(tgd_report **out, const tgd_report *report, tgd_error *err);
+
 /* Accepts NULL. */
 void tgd_report_free(tgd_report *report);
 

@@ -561,8 +561,9 @@ def test_signatures():
     assert str(inspect.signature(torchgraphdbg.inspect)) == "(root, *, params=None, inputs=None, create_graph=False)"
     assert str(inspect.signature(torchgraphdbg.assert_healthy)) == str(inspect.signature(torchgraphdbg.inspect))
     assert str(inspect.signature(torchgraphdbg.dump)) == (
-        "(root, path='torchgraphdbg.svg', *, params=None, inputs=None, create_graph=False, file=None, quiet=False)")
-    assert str(inspect.signature(torchgraphdbg.Report.save)) == "(self, /, path)"
+        "(root, path='torchgraphdbg.svg', *, params=None, inputs=None, create_graph=False, file=None, quiet=False, "
+        "redact=False)")
+    assert str(inspect.signature(torchgraphdbg.Report.save)) == "(self, /, path, *, redact=False)"
 
 
 def test_version():

@@ -52,6 +52,7 @@ def reports(report: Report) -> None:
     assert_type(report.summary, dict[str, int])
     assert_type(report.to_dict(), dict[str, Any])
     report.save(pathlib.Path("graph.json"))
+    report.save("graph.json", redact=True)
     report.verdict = "fine"  # type: ignore[misc]
     assert_type(torchgraphdbg.load(pathlib.Path("graph.json")), Report)
     torchgraphdbg.load(3)  # type: ignore[arg-type]
