@@ -1,6 +1,7 @@
 #include "attempt.h"
 
 #include "arguments.h"
+#include "auto_recording.h"
 #include "frames.h"
 #include "grad_state.h"
 #include "python_shim.h"
@@ -246,6 +247,7 @@ static void refused_in_place(void *context, const tgd_torch_tensor *tensor, cons
     const tgd_refusal refusal = {.write = row, .message = "", .place = row->place};
     const tgd_py_attempt a = {.inputs = Py_None, .refusal = &refusal, .refused = &root};
     all_failed(report_to_all(&a), NULL);
+    tgd_py_auto_note_refusal(&root, &refusal);
     PyErr_Restore(type, value, traceback);
     PyGILState_Release(gil);
 }

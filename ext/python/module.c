@@ -1,3 +1,4 @@
+#include "auto_recording.h"
 #include "document.h"
 #include "dump.h"
 #include "frames.h"
@@ -85,6 +86,9 @@ static PyMethodDef functions[] = {
      assert_healthy_doc},
     {"_watch_pretend", tgd_py_watch_pretend, METH_O, NULL},
     {"load", (PyCFunction)(void (*)(void))tgd_py_load, METH_VARARGS | METH_KEYWORDS, tgd_py_load_doc},
+    {"auto_start", tgd_py_auto_start, METH_NOARGS, tgd_py_auto_start_doc},
+    {"auto_stop", tgd_py_auto_stop, METH_NOARGS, tgd_py_auto_stop_doc},
+    {"auto_refused", tgd_py_auto_refused, METH_NOARGS, tgd_py_auto_refused_doc},
     {"built_for", py_built_for, METH_NOARGS, built_for_doc},
     {NULL, NULL, 0, NULL},
 };

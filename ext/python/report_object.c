@@ -1,5 +1,6 @@
 #include "report_object.h"
 
+#include "auto_recording.h"
 #include "document.h"
 #include "frames.h"
 #include "observe.h"
@@ -83,7 +84,7 @@ PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *reques
     tgd_report *captured = NULL;
     tgd_error err = {.status = TGD_OK};
     tgd_status status;
-    bool recording = tgd_py_recording() || tgd_py_watching();
+    bool recording = tgd_py_recording() || tgd_py_watching() || tgd_py_auto_recording();
     Py_BEGIN_ALLOW_THREADS
     status = capture(&captured, request, recording, &err);
     Py_END_ALLOW_THREADS

@@ -13,6 +13,7 @@
     print(rec.report())                                    # of the last backward, whether it raised or not
 
     torchgraphdbg.watch(model, "tgd-out")                  # before a training loop: a dump when a step goes wrong
+    import torchgraphdbg.auto                              # light recording from here on: dump(loss) names lines
 
 A report names every node at which backward would raise and why: a saved tensor changed in place, a graph that an
 earlier backward freed, a root that is cut off, a parameter that is not reached. It is a snapshot: it holds no
@@ -28,28 +29,37 @@ tensor alive, and making it runs no hook and changes nothing.
 What is wrong with a graph is a finding, never an exception. Exceptions are TypeError and ValueError for wrong
 arguments, OSError for a file that cannot be written, and Error for what torch or Graphviz could not do.
 """
-from ._guard import check as _check
+import typing as _typing
 
-_check()  # says how to rebuild, where loading against this torch would only crash
+from . import _guard
 
-from ._core import (  # noqa: E402
-    Edge,
-    Error,
-    Finding,
-    Graph,
-    GraphSequence,
-    InputMetadata,
-    Node,
-    Report,
-    SavedTensor,
-    SourceLocation,
-    assert_healthy,
-    dump,
-    inspect,
-    load,
-    record,
-    watch,
-)
+if _typing.TYPE_CHECKING or not _guard.postpones():  # a wrong torch raises here, and says how to rebuild
+    from ._core import (
+        Edge,
+        Error,
+        Finding,
+        Graph,
+        GraphSequence,
+        InputMetadata,
+        Node,
+        Report,
+        SavedTensor,
+        SourceLocation,
+        assert_healthy,
+        dump,
+        inspect,
+        load,
+        record,
+        watch,
+    )
+else:
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        _guard.check()
+        from . import _core
+        globals().update({each: getattr(_core, each) for each in __all__})
+        return globals()[name]
 
 __version__ = "0.1.0"
 

@@ -345,5 +345,14 @@ class watch:
     ) -> Literal[False]:
         """As remove()."""
 
+def auto_start() -> None:
+    """Start the light recording of this process, unless it is on. torchgraphdbg.auto is the way to it."""
+
+def auto_stop() -> None:
+    """Stop what auto_start() started, if it is on."""
+
+def auto_refused() -> Report | None:
+    """The report on the newest in-place operation that PyTorch refused since auto_start(), or None."""
+
 def built_for() -> str:
     """The torch that this extension was built for: its version, a space, its git hash."""

@@ -9,6 +9,7 @@ from torch.autograd.graph import get_gradient_edge
 from typing_extensions import assert_type
 
 import torchgraphdbg
+import torchgraphdbg.auto
 from torchgraphdbg import Edge, Finding, Graph, GraphSequence, InputMetadata, Node, Report, SavedTensor
 
 
@@ -112,3 +113,9 @@ def recorded(model: torch.nn.Module, x: torch.Tensor) -> None:
         if finding.where is not None:
             assert_type(finding.where, torchgraphdbg.SourceLocation)
             assert_type((finding.where.file, finding.where.line), tuple[str, int])
+
+
+def recording() -> None:
+    assert_type(torchgraphdbg.auto.start(), bool)
+    assert_type(torchgraphdbg.auto.stop(), None)
+    torchgraphdbg.no_such_name  # type: ignore[attr-defined]
