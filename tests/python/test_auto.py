@@ -146,3 +146,16 @@ torch.rand(3, requires_grad=True).sum().backward()
     assert python("import torchgraphdbg.auto", tmp_path, wrong, flags=["-W", "error"]) == (0, "", "")
     status, _, err = python("import torchgraphdbg", tmp_path, wrong)
     assert status == 1 and "ImportError: torchgraphdbg was built for torch" in err
+
+
+def test_run_and_show_on_another_torch(wrong, tmp_path):
+    def command(*words):
+        run = subprocess.run([sys.executable, "-m", "torchgraphdbg", *words], cwd=tmp_path, capture_output=True, text=True,
+                             timeout=120, env={**os.environ, "PYTHONPATH": str(wrong)})
+        return run.returncode, run.stdout, run.stderr
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(1).item())\n")
+    status, out, err = command("run", "train.py")
+    assert (status, out) == (0, "1.0\n")
+    assert err.count("RuntimeWarning") == 1 and "train.py:1" in err and "Rebuild" in err
+    status, out, err = command("show", "x.json")
+    assert (status, out) == (1, "") and "was built for torch" in err and "Traceback" not in err
