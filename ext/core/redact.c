@@ -174,6 +174,7 @@ static tgd_status copy_sources(tgd_report *to, const tgd_report *from, tgd_error
             file = is_slash(*c) ? c + 1 : file;
         }
         row->line = source->line;
+        row->caller = source->caller;
         row->file = copy_rows(file, strlen(file) + 1, 1);
         row->function = copy_rows(source->function, strlen(source->function) + 1, 1);
         row->module = copy_rows(source->module, strlen(source->module) + 1, 1);
@@ -219,7 +220,19 @@ static tgd_status copy_rest(tgd_report *to, const tgd_report *from, tgd_error *e
             return tgd_fail_memory(err);
         }
     }
+    if (from->node_made_by != NULL) {
+        to->node_made_by = copy_rows(from->node_made_by, graph->n_nodes, sizeof *to->node_made_by);
+        if (to->node_made_by == NULL) {
+            return tgd_fail_memory(err);
+        }
+    }
     tgd_status status = sentence(&to->verdict, from, 0, NULL, from->verdict, err);
+    if (status == TGD_OK) {
+        status = sentence(&to->raised, from, 0, NULL, from->raised, err);
+    }
+    if (status == TGD_OK) {
+        status = sentence(&to->occasion, from, 0, NULL, from->occasion, err);
+    }
     return status == TGD_OK ? sentence(&to->torch, from, 0, NULL, from->torch, err) : status;
 }
 

@@ -86,7 +86,7 @@ static tgd_status restore_leaf(tgd_restorer *r, const tgd_restored_node *node, u
     return TGD_OK;
 }
 
-/* Room for what stands beside each node: its place in the order, its line. */
+/* Room for what stands beside each node: its place in the order, its line, whose backward made it. */
 static tgd_status reserve_beside(tgd_restorer *r, tgd_error *err)
 {
     size_t need = (size_t)r->report->graph.n_nodes + 1;
@@ -100,6 +100,11 @@ static tgd_status reserve_beside(tgd_restorer *r, tgd_error *err)
         return tgd_fail_memory(err);
     }
     r->report->node_where = where;
+    tgd_node *made_by = tgd_grow(r->report->node_made_by, &r->made_by_capacity, need, sizeof *made_by);
+    if (made_by == NULL) {
+        return tgd_fail_memory(err);
+    }
+    r->report->node_made_by = made_by;
     return TGD_OK;
 }
 
@@ -142,6 +147,7 @@ tgd_status tgd_restore_node(tgd_restorer *r, const tgd_restored_node *node, tgd_
     graph->nodes = rows;
     r->report->order[graph->n_nodes] = node->order;
     r->report->node_where[graph->n_nodes] = where;
+    r->report->node_made_by[graph->n_nodes] = node->made_by;
     rows[graph->n_nodes++] = row;
     return TGD_OK;
 }

@@ -16,6 +16,12 @@ typedef struct tgd_restored_tensor {
     int n_sizes, n_strides;              /* -1 = not known */
 } tgd_restored_tensor;
 
+typedef struct tgd_restored_source {
+    const char *file, *function, *module, *module_class; /* "" = not known */
+    int line;                                            /* 0 = not known */
+    uint32_t caller;                                     /* place of another one; TGD_NONE = none, or not known */
+} tgd_restored_source;
+
 typedef struct tgd_restored_leaf {
     tgd_restored_tensor tensor;
     uint64_t storage, storage_bytes; /* identity; 0 = none */
@@ -29,7 +35,8 @@ typedef struct tgd_restored_node {
     uint64_t sequence_nr; /* UINT64_MAX = none */
     uint64_t thread;
     uint32_t order;          /* TGD_NONE = not run */
-    const tgd_source *where; /* or NULL */
+    const tgd_restored_source *where; /* or NULL */
+    tgd_node made_by;        /* TGD_NONE = not known */
     uint32_t hooks[4];       /* pre, tensor pre, retain-grad, post */
     bool requires_grad, unchecked;
     const tgd_restored_leaf *leaf; /* of an AccumulateGrad, else NULL */
@@ -55,14 +62,15 @@ typedef struct tgd_restored_finding {
     uint32_t saved;             /* place among the node's saved tensors */
     const char *parameter;      /* name, or NULL */
     uint32_t group;
-    const char *op;          /* or NULL */
-    const tgd_source *where; /* or NULL */
+    const char *op;                   /* or NULL */
+    const tgd_restored_source *where; /* or NULL */
     bool culprit, unsure;
 } tgd_restored_finding;
 
 /* What belongs to the whole. */
 typedef struct tgd_restored_head {
     const char *verdict, *torch;
+    const char *raised, *occasion; /* or NULL */
     bool recorded, roots_refused, has_parameters, has_inputs, create_graph;
     uint32_t depth, first_error;
     uint64_t snapshot_bytes;
@@ -75,8 +83,10 @@ tgd_restorer *tgd_restore_new(void);
 /* Accepts NULL. */
 void tgd_restore_free(tgd_restorer *restorer);
 
-/* All return TGD_OK, TGD_ENOMEM, or TGD_EINVAL with what is wrong and what was expected in *err. Nodes come first, each
-   with its own edges, inputs and saved tensors behind it; then roots, parameters and findings in any order. */
+/* All return TGD_OK, TGD_ENOMEM, or TGD_EINVAL with what is wrong and what was expected in *err. Sources come first, in
+   their order; then nodes, each with its own edges, inputs and saved tensors behind it; then roots, parameters and
+   findings, in this order. */
+tgd_status tgd_restore_add_source(tgd_restorer *restorer, const tgd_restored_source *source, tgd_error *err);
 tgd_status tgd_restore_node(tgd_restorer *restorer, const tgd_restored_node *node, tgd_error *err);
 tgd_status tgd_restore_edge(tgd_restorer *restorer, tgd_edge edge, tgd_error *err);
 tgd_status tgd_restore_input(tgd_restorer *restorer, const tgd_restored_tensor *input, tgd_error *err);
@@ -105,15 +115,17 @@ struct tgd_restorer {
     struct tgd_source_key {
         uint32_t file, function, module, module_class; /* in graph.strings */
         int line;
+        uint32_t caller; /* as in tgd_source_row */
     } *source_keys; /* Owned, per source */
-    uint32_t source_key_capacity, parameter_capacity, root_capacity, order_capacity, where_capacity, words_capacity;
+    uint32_t source_key_capacity, parameter_capacity, root_capacity, order_capacity, where_capacity, made_by_capacity,
+        words_capacity;
     tgd_address_map parameters; /* string -> the first parameter of that name */
 };
 
 /* Index in graph.strings of an equal string that is kept. */
 tgd_status tgd_restore_string(tgd_restorer *restorer, const char *s, uint32_t *out, tgd_error *err);
 /* In report->sources; TGD_NONE for NULL. */
-tgd_status tgd_restore_source(tgd_restorer *restorer, const tgd_source *source, uint32_t *out, tgd_error *err);
+tgd_status tgd_restore_source(tgd_restorer *restorer, const tgd_restored_source *source, uint32_t *out, tgd_error *err);
 tgd_status tgd_restore_tensor(tgd_restorer *restorer, const tgd_restored_tensor *tensor, tgd_tensor_row *out,
                               tgd_error *err);
 /* In graph.storages; TGD_NONE for identity 0. */

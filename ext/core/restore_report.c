@@ -170,6 +170,44 @@ static tgd_status check_edges(const tgd_graph *graph, tgd_error *err)
     return TGD_OK;
 }
 
+/* Callers are places among the sources, and no source is called by itself over whatever others. */
+static tgd_status check_sources(const tgd_report *report, tgd_error *err)
+{
+    uint32_t n = report->n_sources;
+    uint32_t *seen = calloc((size_t)n + 1, sizeof *seen); /* 1 + the source from which it was come to */
+    if (seen == NULL) {
+        return tgd_fail_memory(err);
+    }
+    tgd_status status = TGD_OK;
+    for (uint32_t i = 0; i < n && status == TGD_OK; i++) {
+        for (uint32_t at = i + 1; at != 0 && status == TGD_OK; at = report->sources[at - 1].caller) {
+            if (at > n) {
+                status = tgd_fail(err, TGD_EINVAL, "sources: caller %lu of %lu", (unsigned long)at - 1, (unsigned long)n);
+            } else if (seen[at - 1] == i + 1) {
+                status = tgd_fail(err, TGD_EINVAL, "sources: their callers go round in a circle");
+            } else if (seen[at - 1] != 0) {
+                break; /* known to end */
+            } else {
+                seen[at - 1] = i + 1;
+            }
+        }
+    }
+    free(seen);
+    return status;
+}
+
+static tgd_status check_makers(const tgd_report *report, tgd_error *err)
+{
+    for (tgd_node v = 0; v < report->graph.n_nodes; v++) {
+        tgd_node maker = report->node_made_by[v];
+        if (maker != TGD_NONE && maker >= report->graph.n_nodes) {
+            return tgd_fail(err, TGD_EINVAL, "nodes[%lu].made_by: %lu of %lu nodes", (unsigned long)v,
+                            (unsigned long)maker, (unsigned long)report->graph.n_nodes);
+        }
+    }
+    return TGD_OK;
+}
+
 /* Takes nodes away that nothing leads to any more, until none is left. */
 static tgd_status check_acyclic(const tgd_graph *graph, tgd_error *err)
 {
@@ -282,6 +320,12 @@ tgd_status tgd_restore_end(tgd_restorer *r, const tgd_restored_head *head, tgd_r
     tgd_report *report = r->report;
     tgd_status status = check_edges(&report->graph, err);
     if (status == TGD_OK) {
+        status = check_sources(report, err);
+    }
+    if (status == TGD_OK) {
+        status = check_makers(report, err);
+    }
+    if (status == TGD_OK) {
         status = check_acyclic(&report->graph, err);
     }
     if (status == TGD_OK) {
@@ -298,6 +342,12 @@ tgd_status tgd_restore_end(tgd_restorer *r, const tgd_restored_head *head, tgd_r
     }
     if (status == TGD_OK) {
         status = copy(&report->torch, head->torch, err);
+    }
+    if (status == TGD_OK) {
+        status = copy(&report->raised, head->raised, err);
+    }
+    if (status == TGD_OK) {
+        status = copy(&report->occasion, head->occasion, err);
     }
     if (status != TGD_OK) {
         return status;

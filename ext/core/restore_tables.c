@@ -95,10 +95,10 @@ tgd_status tgd_restore_string(tgd_restorer *r, const char *s, uint32_t *out, tgd
 static bool same_source(const struct tgd_source_key *a, const struct tgd_source_key *b)
 {
     return a->file == b->file && a->function == b->function && a->module == b->module &&
-           a->module_class == b->module_class && a->line == b->line;
+           a->module_class == b->module_class && a->line == b->line && a->caller == b->caller;
 }
 
-static tgd_status add_source(tgd_restorer *r, const tgd_source *source, const struct tgd_source_key *key,
+static tgd_status add_source(tgd_restorer *r, const tgd_restored_source *source, const struct tgd_source_key *key,
                              tgd_error *err)
 {
     tgd_report *report = r->report;
@@ -116,7 +116,7 @@ static tgd_status add_source(tgd_restorer *r, const tgd_source *source, const st
     report->sources = rows;
     tgd_source_row row = {.file = copy_string(source->file), .function = copy_string(source->function),
                           .module = copy_string(source->module), .module_class = copy_string(source->module_class),
-                          .line = source->line};
+                          .line = source->line, .caller = key->caller};
     keys[report->n_sources] = *key;
     rows[report->n_sources++] = row;
     return row.file == NULL || row.function == NULL || row.module == NULL || row.module_class == NULL
@@ -124,44 +124,75 @@ static tgd_status add_source(tgd_restorer *r, const tgd_source *source, const st
                : TGD_OK;
 }
 
-tgd_status tgd_restore_source(tgd_restorer *r, const tgd_source *source, uint32_t *out, tgd_error *err)
+/* Fills the key; *hash is where the table looks for it. */
+static tgd_status key_of(tgd_restorer *r, const tgd_restored_source *source, struct tgd_source_key *key, uint64_t *hash,
+                         tgd_error *err)
+{
+    *key = (struct tgd_source_key){.line = source->line,
+                                   .caller = source->caller == TGD_NONE ? 0 : source->caller + 1};
+    tgd_status status = tgd_restore_string(r, source->file, &key->file, err);
+    if (status == TGD_OK) {
+        status = tgd_restore_string(r, source->function, &key->function, err);
+    }
+    if (status == TGD_OK) {
+        status = tgd_restore_string(r, source->module, &key->module, err);
+    }
+    if (status == TGD_OK) {
+        status = tgd_restore_string(r, source->module_class, &key->module_class, err);
+    }
+    const uint64_t parts[] = {key->file,         key->function,       key->module,
+                              key->module_class, (uint64_t)key->line, key->caller};
+    *hash = 0xCBF29CE484222325u;
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
+        *hash = (*hash ^ parts[k]) * 0x9E3779B97F4A7C15u;
+        *hash ^= *hash >> 29;
+    }
+    *hash = *hash == 0 ? 1 : *hash;
+    return status;
+}
+
+/* Where an equal source is in the table, or where it would stand: then the value is TGD_NONE. NULL: no memory. */
+static uint32_t *look_up(tgd_restorer *r, const struct tgd_source_key *wanted, uint64_t hash)
+{
+    for (uint64_t key = hash;; key = key + 64 == 0 ? 1 : key + 64) {
+        uint32_t *index = tgd_address_map_at(&r->sources, key);
+        if (index == NULL || *index == TGD_NONE || same_source(&r->source_keys[*index], wanted)) {
+            return index;
+        }
+    }
+}
+
+tgd_status tgd_restore_add_source(tgd_restorer *r, const tgd_restored_source *source, tgd_error *err)
+{
+    struct tgd_source_key key;
+    uint64_t hash;
+    tgd_status status = key_of(r, source, &key, &hash, err);
+    uint32_t *index = status == TGD_OK ? look_up(r, &key, hash) : NULL;
+    if (index == NULL) {
+        return status == TGD_OK ? tgd_fail_memory(err) : status;
+    }
+    *index = *index == TGD_NONE ? r->report->n_sources : *index;
+    return add_source(r, source, &key, err);
+}
+
+tgd_status tgd_restore_source(tgd_restorer *r, const tgd_restored_source *source, uint32_t *out, tgd_error *err)
 {
     *out = TGD_NONE;
     if (source == NULL) {
         return TGD_OK;
     }
-    struct tgd_source_key wanted = {.line = source->line};
-    tgd_status status = tgd_restore_string(r, source->file, &wanted.file, err);
-    if (status == TGD_OK) {
-        status = tgd_restore_string(r, source->function, &wanted.function, err);
+    struct tgd_source_key key;
+    uint64_t hash;
+    tgd_status status = key_of(r, source, &key, &hash, err);
+    uint32_t *index = status == TGD_OK ? look_up(r, &key, hash) : NULL;
+    if (index == NULL) {
+        return status == TGD_OK ? tgd_fail_memory(err) : status;
     }
-    if (status == TGD_OK) {
-        status = tgd_restore_string(r, source->module, &wanted.module, err);
+    if (*index == TGD_NONE) {
+        return tgd_fail(err, TGD_EINVAL, "where: it is not among the sources");
     }
-    if (status == TGD_OK) {
-        status = tgd_restore_string(r, source->module_class, &wanted.module_class, err);
-    }
-    uint64_t hash = 0xCBF29CE484222325u;
-    const uint64_t parts[] = {wanted.file, wanted.function, wanted.module, wanted.module_class, (uint64_t)wanted.line};
-    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
-        hash = (hash ^ parts[k]) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
-    }
-    for (uint64_t key = hash == 0 ? 1 : hash; status == TGD_OK; key = key + 64 == 0 ? 1 : key + 64) {
-        uint32_t *index = tgd_address_map_at(&r->sources, key);
-        if (index == NULL) {
-            return tgd_fail_memory(err);
-        }
-        if (*index == TGD_NONE) {
-            *index = *out = r->report->n_sources;
-            return add_source(r, source, &wanted, err);
-        }
-        if (same_source(&r->source_keys[*index], &wanted)) {
-            *out = *index;
-            break;
-        }
-    }
-    return status;
+    *out = *index;
+    return TGD_OK;
 }
 
 /* ---- tensors ---- */

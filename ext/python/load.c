@@ -54,6 +54,15 @@ static const char *state_word(int i)
     return tgd_saved_state_slug((tgd_saved_state)i);
 }
 
+static int load_source(loader *l, PyObject *item)
+{
+    tgd_restored_source source;
+    if (tgd_py_source_members(&l->in, item, &source) < 0) {
+        return -1;
+    }
+    return told(l, tgd_restore_add_source(l->out, &source, &l->err));
+}
+
 /* ---- nodes ---- */
 
 static int load_edge(loader *l, PyObject *item)
@@ -178,7 +187,7 @@ static int load_node(loader *l, PyObject *item)
 {
     tgd_restored_node node;
     tgd_restored_leaf leaf;
-    tgd_source where;
+    tgd_restored_source where;
     int kind;
     if (tgd_py_member_text(&l->in, item, "name", false, &node.name) < 0 ||
         tgd_py_member_word(&l->in, item, "kind", node_kind_word, TGD_NODE_OTHER + 1, &kind) < 0 ||
@@ -187,6 +196,7 @@ static int load_node(loader *l, PyObject *item)
         tgd_py_member_number(&l->in, item, "thread", UINT64_MAX, &node.thread) < 0 ||
         tgd_py_member_index(&l->in, item, "order", &node.order) < 0 ||
         tgd_py_member_source(&l->in, item, "where", &where, &node.where) < 0 ||
+        tgd_py_member_index(&l->in, item, "made_by", &node.made_by) < 0 ||
         tgd_py_member_flag(&l->in, item, "requires_grad", &node.requires_grad) < 0 ||
         tgd_py_member_flag(&l->in, item, "unchecked", &node.unchecked) < 0 || load_hooks(l, item, node.hooks) < 0 ||
         load_leaf(l, item, &leaf, &node.leaf) < 0) {
@@ -234,7 +244,7 @@ static int load_parameter(loader *l, PyObject *item)
 static int load_finding(loader *l, PyObject *item)
 {
     tgd_restored_finding finding;
-    tgd_source where;
+    tgd_restored_source where;
     const char *reason;
     uint64_t group;
     int kind, severity, why = TGD_REASON_NONE;
@@ -307,6 +317,8 @@ static int load_document(loader *l, PyObject *document, tgd_report **out)
     uint64_t depth, first_error;
     if (check_schema(l, document) < 0 || tgd_py_member_text(&l->in, document, "verdict", false, &head.verdict) < 0 ||
         tgd_py_member_text(&l->in, document, "torch", false, &head.torch) < 0 ||
+        tgd_py_member_text(&l->in, document, "raised", true, &head.raised) < 0 ||
+        tgd_py_member_text(&l->in, document, "occasion", true, &head.occasion) < 0 ||
         tgd_py_member_flag(&l->in, document, "recorded", &head.recorded) < 0 ||
         tgd_py_member_flag(&l->in, document, "roots_refused", &head.roots_refused) < 0 ||
         tgd_py_member_object(&l->in, document, "asked", false, &asked) < 0 ||
@@ -317,7 +329,7 @@ static int load_document(loader *l, PyObject *document, tgd_report **out)
         tgd_py_member_number(&l->in, summary, "depth", TGD_NONE - 1, &depth) < 0 ||
         tgd_py_member_number(&l->in, summary, "executed_to_error", TGD_NONE - 1, &first_error) < 0 ||
         tgd_py_member_number(&l->in, summary, "snapshot_bytes", UINT64_MAX, &head.snapshot_bytes) < 0 ||
-        load_list(l, document, "nodes", load_node) < 0 || load_list(l, document, "roots", load_root) < 0 ||
+        load_list(l, document, "sources", load_source) < 0 || load_list(l, document, "nodes", load_node) < 0 || load_list(l, document, "roots", load_root) < 0 ||
         load_list(l, document, "parameters", load_parameter) < 0 ||
         load_list(l, document, "findings", load_finding) < 0) {
         return -1;

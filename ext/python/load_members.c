@@ -226,31 +226,34 @@ int tgd_py_member_word(const tgd_py_document_reader *reader, PyObject *object, c
     return tgd_py_wrong(reader, key, "a word that this version knows", tgd_py_member(reader, object, key));
 }
 
-int tgd_py_member_source(const tgd_py_document_reader *reader, PyObject *object, const char *key, tgd_source *room,
-                         const tgd_source **out)
+int tgd_py_source_members(const tgd_py_document_reader *reader, PyObject *object, tgd_restored_source *out)
+{
+    uint64_t line;
+    if (tgd_py_member_text(reader, object, "file", false, &out->file) < 0 ||
+        tgd_py_member_number_or(reader, object, "line", INT_MAX, 0, &line) < 0 ||
+        tgd_py_member_text(reader, object, "function", true, &out->function) < 0 ||
+        tgd_py_member_text(reader, object, "module", true, &out->module) < 0 ||
+        tgd_py_member_text(reader, object, "module_class", true, &out->module_class) < 0 ||
+        tgd_py_member_index(reader, object, "caller", &out->caller) < 0) {
+        return -1;
+    }
+    out->line = (int)line;
+    out->function = out->function == NULL ? "" : out->function;
+    out->module = out->module == NULL ? "" : out->module;
+    out->module_class = out->module_class == NULL ? "" : out->module_class;
+    return 0;
+}
+
+int tgd_py_member_source(const tgd_py_document_reader *reader, PyObject *object, const char *key,
+                         tgd_restored_source *room, const tgd_restored_source **out)
 {
     PyObject *value;
-    uint64_t line;
     *out = NULL;
     if (tgd_py_member_object(reader, object, key, true, &value) < 0) {
         return -1;
     }
-    if (value == NULL) {
-        return 0;
-    }
-    if (tgd_py_member_text(reader, value, "file", false, &room->file) < 0 ||
-        tgd_py_member_number_or(reader, value, "line", INT_MAX, 0, &line) < 0 ||
-        tgd_py_member_text(reader, value, "function", true, &room->function) < 0 ||
-        tgd_py_member_text(reader, value, "module", true, &room->module) < 0 ||
-        tgd_py_member_text(reader, value, "module_class", true, &room->module_class) < 0) {
-        return -1;
-    }
-    room->line = (int)line;
-    room->function = room->function == NULL ? "" : room->function;
-    room->module = room->module == NULL ? "" : room->module;
-    room->module_class = room->module_class == NULL ? "" : room->module_class;
-    *out = room;
-    return 0;
+    *out = value == NULL ? NULL : room;
+    return value == NULL ? 0 : tgd_py_source_members(reader, value, room);
 }
 
 /* A list of numbers, or null: then n is -1. */

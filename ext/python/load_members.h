@@ -47,8 +47,10 @@ int tgd_py_member_word(const tgd_py_document_reader *reader, PyObject *object, c
 int tgd_py_item_number(const tgd_py_document_reader *reader, PyObject *item, const char *key, uint64_t most,
                        uint64_t *out);
 /* A source location, NULL for null; `room` holds it. */
-int tgd_py_member_source(const tgd_py_document_reader *reader, PyObject *object, const char *key, tgd_source *room,
-                         const tgd_source **out);
+int tgd_py_member_source(const tgd_py_document_reader *reader, PyObject *object, const char *key,
+                         tgd_restored_source *room, const tgd_restored_source **out);
+/* The same of an object that is there. */
+int tgd_py_source_members(const tgd_py_document_reader *reader, PyObject *object, tgd_restored_source *out);
 /* shape and dtype; `full`: device and layout too. Sizes belong to the reader, until the next call. */
 int tgd_py_tensor_members(tgd_py_document_reader *reader, PyObject *object, bool full, tgd_restored_tensor *out);
 int tgd_py_strides_member(tgd_py_document_reader *reader, PyObject *object, tgd_restored_tensor *out);

@@ -64,6 +64,13 @@ def freed():
     return torchgraphdbg.inspect(loss)
 
 
+def twice():
+    x = leaf(3)
+    with torchgraphdbg.record():
+        grad, = torch.autograd.grad(x.exp().prod(), x, create_graph=True)
+        return torchgraphdbg.inspect(grad.sum())
+
+
 def sliced():
     y = leaf(4, 4) * 1
     y[0].exp_()
@@ -118,7 +125,7 @@ def deep():
     return torchgraphdbg.inspect(nn.LSTM(8, 8, 3)(torch.rand(40, 2, 8))[0].sum())
 
 
-REPORTS = [broken, recorded, refused, refused_root, freed, sliced, custom, packed, hidden_graph, cut, leaf_root, chosen,
+REPORTS = [broken, recorded, refused, refused_root, freed, twice, sliced, custom, packed, hidden_graph, cut, leaf_root, chosen,
            without_data, strange_names, deep]
 
 
@@ -133,8 +140,8 @@ def facts(report):
 
     nodes = []
     for node in report.graph.nodes:
-        nodes.append(public(node, ("inputs", "saved", "next", "where")))
-        nodes[-1]["where"] = node.where
+        nodes.append(public(node, ("inputs", "saved", "next", "made_by")))
+        nodes[-1]["made_by"] = place(node.made_by)
         nodes[-1]["inputs"] = [public(i) for i in node.inputs]
         nodes[-1]["saved"] = [public(s, ("node",)) for s in node.saved]
         nodes[-1]["next"] = [(place(e.target), e.input_nr) for e in node.next]
@@ -215,6 +222,8 @@ def go_round(document):
     document["nodes"][last]["edges"] = [[0, 0]]
 
 
+SOURCE = {"file": "a.py", "line": 1, "function": None, "module": None, "module_class": None, "caller": None}
+
 WRONG = {
     "other JSON": (lambda d: d.clear(), "is not a report"),
     "other schema": (set_at("schema", "x/report"), "is not a report"),
@@ -244,6 +253,10 @@ WRONG = {
     "shape is text": (set_at("roots", 0, "shape", "3x4"), "a short list of numbers, or null, got '3x4'"),
     "NUL": (set_at("verdict", "a\0b"), "without NUL"),
     "surrogate": (set_at("verdict", "\ud800"), "lone surrogates"),
+    "caller out of range": (set_at("sources", [SOURCE | {"caller": 1}]), "sources: caller 1 of 1"),
+    "callers in a circle": (set_at("sources", [SOURCE | {"caller": 1}, SOURCE | {"caller": 0}]), "circle"),
+    "line that is no source": (set_at("nodes", 0, "where", SOURCE), r"nodes\[0\].where: it is not among the sources"),
+    "made by nobody": (set_at("nodes", 0, "made_by", 99), r"nodes\[0\].made_by: 99 of"),
     "depth": (set_at("summary", "depth", 10**6), "summary.depth"),
     "first error": (set_at("summary", "executed_to_error", 10**6), "summary.executed_to_error"),
 }
