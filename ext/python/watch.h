@@ -68,13 +68,16 @@ typedef struct tgd_py_watch {
 tgd_py_watch *tgd_py_watch_first(void);
 /* Switches it off and undoes all it did. Leaves no exception. */
 void tgd_py_watch_remove(tgd_py_watch *self);
-/* A failure of our own, with the exception set: one warning, and the watch steps aside. Leaves no exception. */
+/* A failure of our own, with the exception set: one warning, and the watch steps aside; a KeyboardInterrupt comes again
+   for the program. Leaves no exception. */
 void tgd_py_watch_fail(tgd_py_watch *self);
 
 /* ---- watch_look.c ---- */
 
 /* The step the watch is in. */
 uint64_t tgd_py_watch_step(const tgd_py_watch *self);
+/* No watch is on any more: gives memory back. */
+void tgd_py_watch_idle(void);
 /* A pending report becomes an alarm where the parameters themselves are not finite now. Leaves no exception. */
 void tgd_py_watch_settle(tgd_py_watch *self);
 

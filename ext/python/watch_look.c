@@ -28,6 +28,11 @@ struct tgd_py_look {
 /* Of all looks: they hold the GIL from beginning to end. */
 static tgd_prescan prescan;
 
+void tgd_py_watch_idle(void)
+{
+    tgd_prescan_clear(&prescan);
+}
+
 uint64_t tgd_py_watch_step(const tgd_py_watch *self)
 {
     uint64_t begun = self->n_backwards == 0 ? 0 : self->n_backwards - 1;

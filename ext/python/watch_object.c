@@ -103,7 +103,7 @@ void tgd_py_watch_remove(tgd_py_watch *self)
     }
     tgd_py_watch_settle(self);
     if (!self->on) {
-        return; /* that failed, and so switched it off */
+        return; /* that failed, and so switched it off already */
     }
     self->on = false;
     for (tgd_py_watch **at = &first_on; *at != NULL; at = &(*at)->next) {
@@ -121,13 +121,19 @@ void tgd_py_watch_remove(tgd_py_watch *self)
     tgd_py_watch_forget_outputs(self);
     Py_CLEAR(self->pending.report);
     tgd_py_watch_say_more(self);
+    if (first_on == NULL) {
+        tgd_py_watch_idle();
+    }
     Py_DECREF((PyObject *)self); /* the list's; the caller has its own */
 }
 
 void tgd_py_watch_fail(tgd_py_watch *self)
 {
+    bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
     tgd_py_complain(&self->complained, "go on watching");
-    tgd_py_watch_remove(self);
+    if (!interrupted) {
+        tgd_py_watch_remove(self);
+    }
 }
 
 /* ---- the type ---- */

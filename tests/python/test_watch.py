@@ -649,3 +649,16 @@ def test_own_failure_is_one_warning(model, out, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(poisoned()).sum().backward()
+
+
+def test_an_interrupt_meant_for_the_program_reaches_it(model, out, monkeypatch):
+    def interrupted(*args, **keywords):
+        raise KeyboardInterrupt
+
+    with watch(model, out) as armed:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(os, "makedirs", interrupted)
+            model(poisoned()).sum().backward()
+            for _ in range(1000):
+                pass
+        assert "on, 0 dumps" in repr(armed)
