@@ -17,6 +17,17 @@ typedef struct partial {
 
 static const double large = 0x1p480, small = 0x1p-480, scale_down = 0x1p-600, scale_up = 0x1p600;
 
+/* Neither is NaN. Unlike fmax() and fmin(), no call. */
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 static void merge(partial *p, const partial *other)
 {
     p->n += other->n;
@@ -29,8 +40,8 @@ static void merge(partial *p, const partial *other)
     p->squares += other->squares;
     p->squares_large += other->squares_large;
     p->squares_small += other->squares_small;
-    p->hi = fmax(p->hi, other->hi);
-    p->lo = fmin(p->lo, other->lo);
+    p->hi = larger(p->hi, other->hi);
+    p->lo = smaller(p->lo, other->lo);
 }
 
 static double norm_of(const partial *p)
@@ -49,16 +60,18 @@ static double norm_of(const partial *p)
 static void add_carefully(partial *p, const double *x, size_t n, size_t parts, double tiny)
 {
     for (size_t i = 0; i < n; i++) {
-        double part[2] = {0};
-        memcpy(part, x + i * parts, parts * sizeof *part);
-        const double re = part[0], im = part[1];
+        double re, im = 0;
+        memcpy(&re, x + i * parts, sizeof re);
+        if (parts == 2) {
+            memcpy(&im, x + i * 2 + 1, sizeof im);
+        }
         if (!isfinite(re) || !isfinite(im)) {
             const bool nan = isnan(re) || isnan(im);
             p->n_nan += nan;
             p->n_inf += !nan;
             continue;
         }
-        const double most = fmax(fabs(re), fabs(im));
+        const double most = larger(fabs(re), fabs(im));
         if (most == 0) {
             p->n_zero++;
             continue;
@@ -80,8 +93,8 @@ static void add_carefully(partial *p, const double *x, size_t n, size_t parts, d
             p->squares += square;
             magnitude = parts == 2 ? sqrt(square) : most;
         }
-        p->hi = fmax(p->hi, magnitude);
-        p->lo = fmin(p->lo, magnitude);
+        p->hi = larger(p->hi, magnitude);
+        p->lo = smaller(p->lo, magnitude);
     }
 }
 
@@ -130,8 +143,8 @@ static void add_f32(partial *p, const tgd_kernels *k, const float *x, size_t n, 
     p->n_subnormal += block.n_small - block.n_zero;
     p->sum += block.sum;
     p->squares += block.squares;
-    p->hi = fmax(p->hi, magnitude_of(block.hi));
-    p->lo = block.lo == INT32_MAX ? p->lo : fmin(p->lo, magnitude_of(block.lo));
+    p->hi = larger(p->hi, magnitude_of(block.hi));
+    p->lo = block.lo == INT32_MAX ? p->lo : smaller(p->lo, magnitude_of(block.lo));
 }
 
 static void add_f64(partial *p, const tgd_kernels *k, const double *x, size_t n)
@@ -145,8 +158,8 @@ static void add_f64(partial *p, const tgd_kernels *k, const double *x, size_t n)
     p->n_zero += block.n_zero;
     p->sum += block.sum;
     p->squares += block.squares;
-    p->hi = fmax(p->hi, block.hi);
-    p->lo = fmin(p->lo, block.lo);
+    p->hi = larger(p->hi, block.hi);
+    p->lo = smaller(p->lo, block.lo);
 }
 
 /* ---- blocks ---- */
@@ -269,7 +282,7 @@ void tgd_statistics_add(tgd_statistics *sum, const tgd_statistics *other)
 {
     const bool none = sum->absmin == 0 || (other->absmin != 0 && other->absmin < sum->absmin);
     sum->absmin = none ? other->absmin : sum->absmin;
-    sum->absmax = fmax(sum->absmax, other->absmax);
+    sum->absmax = larger(sum->absmax, other->absmax);
     sum->norm = hypot(sum->norm, other->norm);
     sum->n += other->n;
     sum->n_nan += other->n_nan;

@@ -87,6 +87,9 @@ bool tgd_values_nonfinite(const tgd_values *values);
 /* Adds what was measured of other elements. */
 void tgd_statistics_add(tgd_statistics *sum, const tgd_statistics *other);
 
+/* For tests: from now on, what runs on a processor without AVX2. Returns what it was. */
+bool tgd_statistics_portable(bool on);
+
 #ifdef __cplusplus
 }
 #endif

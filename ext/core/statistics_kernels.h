@@ -2,9 +2,7 @@
 #ifndef TGD_STATISTICS_KERNELS_H
 #define TGD_STATISTICS_KERNELS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "statistics.h"
 
 enum { TGD_INFINITY_F32 = 0x7F800000 }; /* its bits */
 
@@ -33,8 +31,5 @@ typedef struct tgd_kernels {
 
 /* For ever. */
 const tgd_kernels *tgd_kernels_choose(void);
-
-/* For tests: from now on what runs on a processor without AVX2. Returns what it was. */
-bool tgd_kernels_portable(bool on);
 
 #endif

@@ -196,7 +196,7 @@ static void test_every_type_and_length(void)
 {
     static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 255, 256, 1023, 1024, 1025, 2047, 2500, MOST};
     for (int portable = 0; portable < 2; portable++) {
-        tgd_kernels_portable(portable != 0);
+        tgd_statistics_portable(portable != 0);
         for (size_t k = 0; k < FORMATS; k++) {
             const format *f = &formats[k];
             for (int style = 0; style < STYLES; style++) {
@@ -212,7 +212,7 @@ static void test_every_type_and_length(void)
             }
         }
     }
-    tgd_kernels_portable(false);
+    tgd_statistics_portable(false);
 }
 
 /* Every value there is of the types of 8 and 16 bits, alone. */
@@ -366,9 +366,9 @@ static void test_sums_do_not_depend_on_threads_or_processor(void)
     tgd_statistics a, b, c;
     CHECK(tgd_statistics_of(&a, &values, NULL));
     CHECK(tgd_statistics_of(&b, &values, backwards));
-    tgd_kernels_portable(true);
+    tgd_statistics_portable(true);
     CHECK(tgd_statistics_of(&c, &values, NULL));
-    tgd_kernels_portable(false);
+    tgd_statistics_portable(false);
     CHECK(memcmp(&a, &b, sizeof a) == 0);
     CHECK(memcmp(&a, &c, sizeof a) == 0);
     CHECK_INT(a.n, n);
