@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "borrowed_tensor.h"
 #include "compat.h"
 #include "node_class.h"
 #include "private_fields.h"
@@ -222,29 +223,6 @@ void read_tensor(c10::TensorImpl &impl, tgd_torch_tensor_info *out)
     out->layout = layout_number(impl, keys, out->flags);
     read_shape(impl, out);
 }
-
-/* A tensor that holds no reference of its own. */
-class borrowed_tensor
-{
-public:
-    explicit borrowed_tensor(c10::TensorImpl *impl)
-        : tensor_(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(impl))
-    {
-    }
-    ~borrowed_tensor()
-    {
-        tensor_.unsafeReleaseTensorImpl();
-    }
-    borrowed_tensor(const borrowed_tensor &) = delete;
-    borrowed_tensor &operator=(const borrowed_tensor &) = delete;
-    const at::Tensor &get() const
-    {
-        return tensor_;
-    }
-
-private:
-    at::Tensor tensor_;
-};
 
 /* Its base was changed in place since grad_fn was made, so backward would make a new one. */
 bool is_stale_view(const c10::TensorImpl &impl, const AutogradMeta &meta)
