@@ -11,10 +11,13 @@ static const tgd_element_type types[] = {
     [TGD_COMPLEX32] = {.itemsize = 2, .parts = 2, .shift = 13, .rebias = 112 << 23, .special = 0x7C00, .tiny = 0x1p-14},
     [TGD_COMPLEX64] = {.itemsize = 4, .parts = 2, .tiny = FLT_MIN},
     [TGD_COMPLEX128] = {.itemsize = 8, .parts = 2, .wide = true, .tiny = DBL_MIN},
-    [TGD_FLOAT8_E4M3FN] = {.itemsize = 1, .parts = 1, .shift = 20, .rebias = 120 << 23, .special = 0x7F, .tiny = 0x1p-6},
+    [TGD_FLOAT8_E4M3FN] = {.itemsize = 1, .parts = 1, .shift = 20, .rebias = 120 << 23, .special = 0x7F,
+                           .tiny = 0x1p-6},
     [TGD_FLOAT8_E5M2] = {.itemsize = 1, .parts = 1, .shift = 21, .rebias = 112 << 23, .special = 0x7C, .tiny = 0x1p-14},
-    [TGD_FLOAT8_E4M3FNUZ] = {.itemsize = 1, .parts = 1, .shift = 20, .rebias = 119 << 23, .special = 0x80, .tiny = 0x1p-7},
-    [TGD_FLOAT8_E5M2FNUZ] = {.itemsize = 1, .parts = 1, .shift = 21, .rebias = 111 << 23, .special = 0x80, .tiny = 0x1p-15},
+    [TGD_FLOAT8_E4M3FNUZ] = {.itemsize = 1, .parts = 1, .shift = 20, .rebias = 119 << 23, .special = 0x80,
+                             .tiny = 0x1p-7},
+    [TGD_FLOAT8_E5M2FNUZ] = {.itemsize = 1, .parts = 1, .shift = 21, .rebias = 111 << 23, .special = 0x80,
+                             .tiny = 0x1p-15},
 };
 
 const tgd_element_type *tgd_element_type_of(tgd_element element)
@@ -57,7 +60,7 @@ static void widen_8(float *to, const uint8_t *from, size_t n, const tgd_element_
 
 /* ---- runs ---- */
 
-bool tgd_elements_run(tgd_sink *s, const void *memory, uint64_t n)
+bool tgd_elements_run(tgd_block_sink *s, const void *memory, uint64_t n)
 {
     const tgd_element_type *type = s->type;
     const char *data = memory;
@@ -67,7 +70,7 @@ bool tgd_elements_run(tgd_sink *s, const void *memory, uint64_t n)
         const size_t m = n - i < step ? (size_t)(n - i) : step;
         const void *block = data;
         if (type->itemsize == 2) {
-            s->kernels->widen_16(widened, (const uint16_t *)(const void *)data, m * type->parts, type->shift, type->rebias,
+            s->kernels->widen_16(widened, (const uint16_t *)block, m * type->parts, type->shift, type->rebias,
                            type->special << type->shift);
             block = widened;
         } else if (type->itemsize == 1) {
@@ -88,9 +91,9 @@ static uint64_t distance(int64_t stride)
     return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
 
-bool tgd_shape_simplify(tgd_shape *out, const tgd_values *v)
+bool tgd_shape_simplify(tgd_shape *out, const tgd_strided *v)
 {
-    if (v->ndim > TGD_VALUES_MOST_DIMENSIONS) {
+    if (v->ndim > TGD_MOST_DIMENSIONS) {
         return false;
     }
     out->ndim = 0;
@@ -156,7 +159,7 @@ static void copy_element(char *to, const char *from, size_t itemsize)
 
 /* Long runs are read where they are, all else is first gathered in
    a buffer. */
-bool tgd_elements_walk(tgd_sink *s, const void *memory, const tgd_shape *shape)
+bool tgd_elements_walk(tgd_block_sink *s, const void *memory, const tgd_shape *shape)
 {
     const size_t itemsize = (size_t)s->type->itemsize * s->type->parts;
     if (shape->n == 0) {
@@ -171,7 +174,7 @@ bool tgd_elements_walk(tgd_sink *s, const void *memory, const tgd_shape *shape)
     const uint64_t inner = shape->sizes[0];
     const bool direct = shape->strides[0] == 1 && inner >= 256;
     const int64_t step = shape->strides[0] * (int64_t)itemsize;
-    uint64_t index[TGD_VALUES_MOST_DIMENSIONS] = {0};
+    uint64_t index[TGD_MOST_DIMENSIONS] = {0};
     size_t filled = 0;
     for (;;) {
         if (direct) {

@@ -22,31 +22,31 @@ const tgd_element_type *tgd_element_type_of(tgd_element element);
 
 /* Takes n elements, parts side by side, as double where the type is wide, else as float; at any address. True: enough
    seen. */
-typedef struct tgd_sink tgd_sink;
-struct tgd_sink {
-    bool (*take)(tgd_sink *sink, const void *x, size_t n);
+typedef struct tgd_block_sink tgd_block_sink;
+struct tgd_block_sink {
+    bool (*take)(tgd_block_sink *sink, const void *x, size_t n);
     void *context;
     const tgd_kernels *kernels;
     const tgd_element_type *type;
 };
 
 /* n elements that follow each other in memory. True as soon as take says so. */
-bool tgd_elements_run(tgd_sink *sink, const void *data, uint64_t n);
+bool tgd_elements_run(tgd_block_sink *sink, const void *data, uint64_t n);
 
 /* The same elements with as few dimensions as there can be, the one with the smallest stride first. */
 typedef struct tgd_shape {
     size_t ndim;
     uint64_t n;      /* elements in memory */
     uint64_t repeat; /* how often each of them appears */
-    uint64_t sizes[TGD_VALUES_MOST_DIMENSIONS];
-    int64_t strides[TGD_VALUES_MOST_DIMENSIONS];
+    uint64_t sizes[TGD_MOST_DIMENSIONS];
+    int64_t strides[TGD_MOST_DIMENSIONS];
 } tgd_shape;
 
 /* False for too many dimensions. */
-bool tgd_shape_simplify(tgd_shape *out, const tgd_values *values);
+bool tgd_shape_simplify(tgd_shape *out, const tgd_strided *values);
 bool tgd_shape_dense(const tgd_shape *shape); /* one run */
 
 /* As tgd_elements_run, over every element in memory once, in order of address where strides do not overlap. */
-bool tgd_elements_walk(tgd_sink *sink, const void *data, const tgd_shape *shape);
+bool tgd_elements_walk(tgd_block_sink *sink, const void *data, const tgd_shape *shape);
 
 #endif

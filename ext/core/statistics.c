@@ -164,7 +164,7 @@ static void add_f64(partial *p, const tgd_kernels *k, const double *x, size_t n)
 
 /* ---- blocks ---- */
 
-static bool take_all(tgd_sink *s, const void *x, size_t n)
+static bool take_all(tgd_block_sink *s, const void *x, size_t n)
 {
     partial *sum = s->context;
     if (s->type->parts == 1 && !s->type->wide) {
@@ -186,7 +186,7 @@ static bool take_all(tgd_sink *s, const void *x, size_t n)
     return false;
 }
 
-static bool take_nonfinite(tgd_sink *s, const void *x, size_t n)
+static bool take_nonfinite(tgd_block_sink *s, const void *x, size_t n)
 {
     n *= s->type->parts;
     return s->type->wide ? s->kernels->nonfinite_f64(x, n) : s->kernels->nonfinite_f32(x, n);
@@ -210,11 +210,12 @@ static void measure_piece(void *context, size_t i)
 {
     pieces *all = context;
     const uint64_t start = i * all->length, rest = all->n - start;
-    tgd_sink s = {.take = take_all, .context = &all->sums[i], .kernels = all->kernels, .type = all->type};
-    tgd_elements_run(&s, all->data + start * all->type->itemsize * all->type->parts, rest < all->length ? rest : all->length);
+    tgd_block_sink s = {.take = take_all, .context = &all->sums[i], .kernels = all->kernels, .type = all->type};
+    const uint64_t itemsize = (uint64_t)all->type->itemsize * all->type->parts;
+    tgd_elements_run(&s, all->data + start * itemsize, rest < all->length ? rest : all->length);
 }
 
-static void measure_dense(partial *sum, const tgd_values *v, uint64_t n, tgd_statistics_spread spread)
+static void measure_dense(partial *sum, const tgd_strided *v, uint64_t n, tgd_statistics_spread spread)
 {
     pieces all = {.data = v->data, .n = n, .kernels = tgd_kernels_choose(),
                   .type = tgd_element_type_of(v->element)};
@@ -236,7 +237,7 @@ static void measure_dense(partial *sum, const tgd_values *v, uint64_t n, tgd_sta
     }
 }
 
-bool tgd_statistics_of(tgd_statistics *out, const tgd_values *values, tgd_statistics_spread spread)
+bool tgd_statistics_of(tgd_statistics *out, const tgd_strided *values, tgd_statistics_spread spread)
 {
     tgd_shape shape;
     if (!tgd_shape_simplify(&shape, values)) {
@@ -246,7 +247,7 @@ bool tgd_statistics_of(tgd_statistics *out, const tgd_values *values, tgd_statis
     if (tgd_shape_dense(&shape) && shape.n > least_piece) {
         measure_dense(&sum, values, shape.n, spread);
     } else {
-        tgd_sink s = {.take = take_all, .context = &sum, .kernels = tgd_kernels_choose(),
+        tgd_block_sink s = {.take = take_all, .context = &sum, .kernels = tgd_kernels_choose(),
                       .type = tgd_element_type_of(values->element)};
         tgd_elements_walk(&s, values->data, &shape);
     }
@@ -267,13 +268,13 @@ bool tgd_statistics_of(tgd_statistics *out, const tgd_values *values, tgd_statis
     return true;
 }
 
-bool tgd_values_nonfinite(const tgd_values *values)
+bool tgd_strided_nonfinite(const tgd_strided *values)
 {
     tgd_shape shape;
     if (!tgd_shape_simplify(&shape, values)) {
         return false;
     }
-    tgd_sink s = {.take = take_nonfinite, .kernels = tgd_kernels_choose(),
+    tgd_block_sink s = {.take = take_nonfinite, .kernels = tgd_kernels_choose(),
                   .type = tgd_element_type_of(values->element)};
     return tgd_elements_walk(&s, values->data, &shape);
 }

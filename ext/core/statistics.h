@@ -32,18 +32,18 @@ typedef enum tgd_element {
     TGD_FLOAT8_E5M2FNUZ
 } tgd_element;
 
-enum { TGD_VALUES_MOST_DIMENSIONS = 64 };
+enum { TGD_MOST_DIMENSIONS = 64 };
 
 /* Elements in memory. Strides in elements; any, also 0 (each element then counts as often as it appears). */
-typedef struct tgd_values {
+typedef struct tgd_strided {
     const void *data;       /* Borrowed: the first element; may be unaligned, NULL where there is none */
     const int64_t *sizes;   /* Borrowed: ndim of them */
     const int64_t *strides; /* Borrowed: ndim of them */
-    size_t ndim;            /* at most TGD_VALUES_MOST_DIMENSIONS */
+    size_t ndim;            /* at most TGD_MOST_DIMENSIONS */
     tgd_element element;
     bool negated;    /* what memory holds is minus the value */
     bool conjugated; /* complex: the imaginary part in memory is minus that of the value */
-} tgd_values;
+} tgd_strided;
 
 /*
  * Sums are in double and over the finite elements alone; a complex element is finite where both its parts are. The
@@ -77,13 +77,13 @@ double tgd_statistics_rms(const tgd_statistics *s);
 /* Runs work(context, i) for each i below n, in any order, on as many threads as there are to spare. */
 typedef void (*tgd_statistics_spread)(size_t n, void (*work)(void *context, size_t i), void *context);
 
-/* False where there are more dimensions than TGD_VALUES_MOST_DIMENSIONS; *out is then untouched. spread, or NULL: only
+/* False where there are more dimensions than TGD_MOST_DIMENSIONS; *out is then untouched. spread, or NULL: only
    asked for tensors that are worth it (a million elements). */
-bool tgd_statistics_of(tgd_statistics *out, const tgd_values *values, tgd_statistics_spread spread);
+bool tgd_statistics_of(tgd_statistics *out, const tgd_strided *values, tgd_statistics_spread spread);
 
 /* Is any element NaN or infinite? Stops at the first block (1,024 elements) that has one. Costs a third of the above.
    False for too many dimensions. */
-bool tgd_values_nonfinite(const tgd_values *values);
+bool tgd_strided_nonfinite(const tgd_strided *values);
 
 /* Adds what was measured of other elements. */
 void tgd_statistics_add(tgd_statistics *sum, const tgd_statistics *other);

@@ -8,8 +8,8 @@
 const char tgd_py_statistics_doc[] =
     "_statistics($module, tensor, /, *, by=\"memory\", repeat=1)\n--\n\n"
     "What a tensor's values are like: a dict, or the reason why they were not looked at.\n\n"
-    "by      \"memory\": at once, on the CPU; \"portable\": likewise, without AVX2; \"nonfinite\": only whether there is\n"
-    "        a NaN or an infinity; \"operations\": as on a device\n"
+    "by      \"memory\": at once, on the CPU; \"portable\": likewise, without AVX2; \"nonfinite\": only whether there\n"
+    "        is a NaN or an infinity; \"operations\": as on a device\n"
     "repeat  do it that often, to be timed";
 
 static PyObject *as_dict(const tgd_statistics *s)

@@ -122,7 +122,7 @@ tgd_unchecked refuse(const tgd_torch_tensor_info &info)
 /* Dense values of a tensor that can be read. all_zero: it has no memory and is zero. */
 struct found {
     tgd_torch_tensor_info info;
-    tgd_values values;
+    tgd_strided values;
     bool all_zero;
     std::uint64_t n_implicit; /* zeros that are not stored */
 };
@@ -138,10 +138,10 @@ tgd_unchecked find_strided(c10::TensorImpl &impl, found *out)
     if (!out->all_zero && !tgd_torch_storage_fits(&info)) {
         return TGD_UNCHECKED_STORAGE;
     }
-    if (info.ndim > TGD_VALUES_MOST_DIMENSIONS) {
+    if (info.ndim > TGD_MOST_DIMENSIONS) {
         return TGD_UNCHECKED_SHAPE;
     }
-    tgd_values &values = out->values;
+    tgd_strided &values = out->values;
     values.data = reinterpret_cast<const char *>(info.data) + info.storage_offset * std::int64_t{info.itemsize};
     values.sizes = info.sizes;
     values.strides = info.strides;
@@ -273,7 +273,7 @@ extern "C" tgd_unchecked tgd_torch_nonfinite(const tgd_torch_tensor *tensor, boo
     found where;
     const tgd_unchecked why = find(tensor, &where);
     if (why == TGD_CHECKED) {
-        *out = !where.all_zero && tgd_values_nonfinite(&where.values);
+        *out = !where.all_zero && tgd_strided_nonfinite(&where.values);
     }
     return why;
 }

@@ -183,7 +183,7 @@ static void fill(const format *f, unsigned char *memory, size_t n, int style)
 static void measure(const format *f, const unsigned char *memory, size_t n, const char *what)
 {
     const int64_t size = (int64_t)n, stride = 1;
-    const tgd_values values = {.data = memory, .sizes = &size, .strides = &stride, .ndim = 1, .element = f->element};
+    const tgd_strided values = {.data = memory, .sizes = &size, .strides = &stride, .ndim = 1, .element = f->element};
     reference r = {0};
     for (size_t i = 0; i < n; i++) {
         reference_add(&r, f, memory + i * f->itemsize * f->parts);
@@ -191,7 +191,7 @@ static void measure(const format *f, const unsigned char *memory, size_t n, cons
     tgd_statistics s;
     CHECK(tgd_statistics_of(&s, &values, NULL));
     check_against(&s, &r, what);
-    CHECK_INT(tgd_values_nonfinite(&values), r.s.n_nan + r.s.n_inf != 0);
+    CHECK_INT(tgd_strided_nonfinite(&values), r.s.n_nan + r.s.n_inf != 0);
 }
 
 static unsigned char *new_memory(size_t size)
@@ -292,29 +292,29 @@ static void test_shapes(void)
             }
             reference_add(&r, f, memory + (size_t)at * f->itemsize * f->parts);
         }
-        const tgd_values values = {memory, sizes, strides, ndim, f->element, false, false};
+        const tgd_strided values = {memory, sizes, strides, ndim, f->element, false, false};
         tgd_statistics s;
         CHECK(tgd_statistics_of(&s, &values, NULL));
         char what[64];
         snprintf(what, sizeof what, "%s round %d", f->name, round);
         check_against(&s, &r, what);
-        CHECK_INT(tgd_values_nonfinite(&values), r.s.n_nan + r.s.n_inf != 0);
+        CHECK_INT(tgd_strided_nonfinite(&values), r.s.n_nan + r.s.n_inf != 0);
         free(memory);
     }
 }
 
 static void test_too_many_dimensions(void)
 {
-    int64_t ones[TGD_VALUES_MOST_DIMENSIONS + 1];
+    int64_t ones[TGD_MOST_DIMENSIONS + 1];
     for (size_t d = 0; d < sizeof ones / sizeof *ones; d++) {
         ones[d] = 1;
     }
     const float x = 3;
-    tgd_values values = {&x, ones, ones, TGD_VALUES_MOST_DIMENSIONS + 1, TGD_FLOAT32, false, false};
+    tgd_strided values = {&x, ones, ones, TGD_MOST_DIMENSIONS + 1, TGD_FLOAT32, false, false};
     tgd_statistics s = {.n = 77};
     CHECK(!tgd_statistics_of(&s, &values, NULL));
     CHECK_INT(s.n, 77);
-    CHECK(!tgd_values_nonfinite(&values));
+    CHECK(!tgd_strided_nonfinite(&values));
     values.ndim--;
     CHECK(tgd_statistics_of(&s, &values, NULL) && s.sum == 3);
 }
@@ -322,7 +322,7 @@ static void test_too_many_dimensions(void)
 static tgd_statistics of_f64(const double *x, size_t n)
 {
     const int64_t size = (int64_t)n, stride = 1;
-    const tgd_values values = {x, &size, &stride, 1, TGD_FLOAT64, false, false};
+    const tgd_strided values = {x, &size, &stride, 1, TGD_FLOAT64, false, false};
     tgd_statistics s;
     CHECK(tgd_statistics_of(&s, &values, NULL));
     return s;
@@ -340,7 +340,7 @@ static void test_norm_has_the_range_of_its_value(void)
     const float small[] = {3e-30f, -4e-30f};
     const int64_t size = 2, stride = 1;
     tgd_statistics s;
-    CHECK(tgd_statistics_of(&s, &(tgd_values){small, &size, &stride, 1, TGD_FLOAT32, false, false}, NULL));
+    CHECK(tgd_statistics_of(&s, &(tgd_strided){small, &size, &stride, 1, TGD_FLOAT32, false, false}, NULL));
     CHECK(fabs(s.norm / 5e-30 - 1) < 1e-6);
 }
 
@@ -348,7 +348,7 @@ static void test_negated_and_conjugated(void)
 {
     const float x[] = {1, 2, 3, 5};
     const int64_t size = 2, stride = 1;
-    tgd_values values = {x, &size, &stride, 1, TGD_COMPLEX64, false, true};
+    tgd_strided values = {x, &size, &stride, 1, TGD_COMPLEX64, false, true};
     tgd_statistics s;
     CHECK(tgd_statistics_of(&s, &values, NULL) && s.sum == 4 && s.sum_imaginary == -7);
     values.negated = true;
@@ -373,7 +373,7 @@ static void test_sums_do_not_depend_on_threads_or_processor(void)
         x[i] = (float)(int64_t)next_random() * 1e-19f;
     }
     const int64_t size = (int64_t)n, stride = 1;
-    const tgd_values values = {x, &size, &stride, 1, TGD_FLOAT32, false, false};
+    const tgd_strided values = {x, &size, &stride, 1, TGD_FLOAT32, false, false};
     tgd_statistics a, b, c;
     CHECK(tgd_statistics_of(&a, &values, NULL));
     CHECK(tgd_statistics_of(&b, &values, backwards));

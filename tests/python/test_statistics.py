@@ -1,4 +1,4 @@
-"""Statistics of tensors, against NumPy in double and against what torch says, over everything that a gradient can be."""
+"""Statistics of tensors, against NumPy in double, over everything that a gradient can be."""
 
 import math
 import statistics
@@ -98,7 +98,7 @@ def test_every_float8(dtype):
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 def test_nothing_but_one_kind(dtype):
     tiny = torch.finfo(dtype).tiny
-    for value in (0.0, -0.0, math.nan, math.inf, -math.inf, tiny, tiny / 2, torch.finfo(dtype).smallest_normal / 4, 1.0):
+    for value in (0.0, -0.0, math.nan, math.inf, -math.inf, tiny, tiny / 2, tiny / 4, 1.0):
         check(torch.full((1500,), value, dtype=dtype))
 
 
