@@ -115,7 +115,15 @@ static bool overlaps(const tgd_graph *graph, const tgd_saved_row *saved, const t
     return write->first_byte < end && first < write->end_byte;
 }
 
-/* A write into the saved tensor's memory under another version counter: .data, or what was made from it. */
+/* Under another version counter (.data, or what was made from it), or by an op that moves none. The tensor is at the
+   version that it was saved at. */
+static bool is_silent(const tgd_saved_row *saved, const tgd_write_row *write)
+{
+    return write->version_counter != saved->version_counter ||
+           strncmp(tgd_bare_name(write->name), "_fused_", strlen("_fused_")) == 0;
+}
+
+/* A write into the saved tensor's memory that its version does not show. */
 static const tgd_write_row *silent_write(const tgd_evidence *evidence, const tgd_saved_row *saved, uint64_t since)
 {
     const tgd_record *record = evidence->record;
@@ -124,7 +132,7 @@ static const tgd_write_row *silent_write(const tgd_evidence *evidence, const tgd
     uint32_t i = tgd_sorted_from(evidence->by_storage, record->n_writes, storage, since + 1);
     for (; i < record->n_writes && evidence->by_storage[i].a == storage; i++) {
         const tgd_write_row *write = &record->writes[evidence->by_storage[i].row];
-        if (write->version_counter != saved->version_counter &&
+        if (is_silent(saved, write) &&
             !(write->flags & (TGD_OP_THREW | TGD_OP_RESIZED)) &&
             overlaps(graph, saved, write)) {
             return write;
@@ -146,7 +154,7 @@ static tgd_status find_silent(tgd_evidence *evidence)
         }
         for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved; s++) {
             const tgd_saved_row *saved = &graph->saved[s];
-            if (saved->state != TGD_SAVED_OK || saved->storage == TGD_NONE) {
+            if (saved->state != TGD_SAVED_OK || saved->storage == TGD_NONE || !tgd_saved_needed(report, v, s)) {
                 continue;
             }
             const tgd_write_row *write = silent_write(evidence, saved, since);

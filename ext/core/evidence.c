@@ -287,6 +287,9 @@ tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
     if (status == TGD_OK) {
         status = tgd_find_culprits(&evidence);
     }
+    if (status == TGD_OK && !(report->refused && report->refusal.write != NULL)) {
+        status = tgd_find_packed(&evidence);
+    }
     if (status == TGD_OK) {
         status = tgd_find_cuts(&evidence);
     }

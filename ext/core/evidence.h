@@ -48,6 +48,8 @@ uint32_t tgd_sorted_from(const tgd_sorted *rows, uint32_t n, uint64_t a, uint64_
 tgd_status tgd_locate_nodes(tgd_evidence *evidence);
 /* Who changed the saved tensors; changes that the version check does not see. */
 tgd_status tgd_find_culprits(tgd_evidence *evidence);
+/* Changes behind saved-tensor hooks and checkpoints (silent.c). */
+tgd_status tgd_find_packed(tgd_evidence *evidence);
 /* Where the way from parameters to the roots was cut. */
 tgd_status tgd_find_cuts(tgd_evidence *evidence);
 

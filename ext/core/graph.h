@@ -17,6 +17,7 @@ typedef struct tgd_type_row {
     tgd_node_kind kind;
     uint32_t python_flags;  /* TGD_PY_* */
     uint32_t raising_edges; /* as in tgd_torch_node_info */
+    uint32_t code;          /* of a Python class: of its backward, as tgd_place's, or TGD_NONE */
 } tgd_type_row;
 
 enum {
@@ -68,6 +69,19 @@ typedef struct tgd_saved_row {
     uint8_t state; /* tgd_saved_state */
 } tgd_saved_row;
 
+/* A saved tensor that hooks packed. */
+typedef struct tgd_packed_row {
+    uint32_t saved; /* row in saved, ascending */
+    tgd_node node;
+    uint32_t output_nr;
+    uint32_t place, n_places;     /* of a checkpoint, as in tgd_torch_packed */
+    uint32_t flags;               /* TGD_PACKED_* */
+    uint64_t hook;                /* one for each checkpointed call; 0 = not known */
+    uint64_t identity, leaf;      /* as in tgd_torch_saved */
+    uint64_t storage;             /* with TGD_PACKED_TENSOR: address */
+    int64_t first_byte, end_byte; /* in the storage */
+} tgd_packed_row;
+
 typedef struct tgd_storage_row {
     uint64_t address, data, bytes;
     uint32_t leaf; /* in leaves: the leaf that lives in it, or TGD_NONE */
@@ -118,11 +132,13 @@ typedef struct tgd_graph {
     tgd_hooks_row *hooks;
     tgd_type_row *types;
     tgd_root_row *roots;
+    tgd_packed_row *packed;
     char **strings; /* Owned, each Owned: names of Python classes */
     tgd_shapes shapes;
-    uint32_t n_nodes, n_edges, n_inputs, n_saved, n_storages, n_leaves, n_hooks, n_types, n_roots, n_strings;
+    uint32_t n_nodes, n_edges, n_inputs, n_saved, n_storages, n_leaves, n_hooks, n_types, n_roots, n_strings,
+        n_packed;
     uint32_t node_capacity, edge_capacity, input_capacity, saved_capacity, storage_capacity, leaf_capacity,
-        hooks_capacity, type_capacity, string_capacity;
+        hooks_capacity, type_capacity, string_capacity, packed_capacity;
     uint32_t n_null_edges;
     unsigned *shares; /* how many reports use these arrays; Owned by them together */
 } tgd_graph;
@@ -141,6 +157,9 @@ typedef struct tgd_lookup {
 tgd_status tgd_graph_walk(tgd_graph *graph, tgd_lookup *lookup, const tgd_root *roots, size_t n_roots,
                           tgd_error *err);
 void tgd_lookup_clear(tgd_lookup *lookup);
+
+/* Fills in packed, for the nodes that have saved tensors packed by hooks. A part of tgd_graph_walk(). */
+tgd_status tgd_graph_read_packed(tgd_graph *graph, tgd_error *err);
 
 /* Index of a list of sizes or strides, TGD_NONE for n < 0. */
 tgd_status tgd_shapes_intern(tgd_shapes *shapes, const int64_t *numbers, int n, uint32_t *out, tgd_error *err);

@@ -47,12 +47,31 @@ static const char *cut_hint(tgd_reason reason)
     }
 }
 
+static const char *silent_hint(const tgd_finding_row *row)
+{
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_PACKED:
+        return "use the out-of-place form (x = x + y), or clone() the tensor before writing to it; or let the pack hook "
+               "return a copy";
+    case TGD_DETAIL_RECOMPUTED_LEAF:
+        return "call backward() before optimizer.step(), or before whatever else writes to this parameter; or run the "
+               "forward again after the write";
+    case TGD_DETAIL_RECOMPUTED_INPUT:
+        return "hand the tensor to checkpoint() as an argument, and write to a clone() of it, or after backward()";
+    default:
+        return "use the out-of-place form inside the checkpoint (x = x * y), or clone() the tensor before writing to it";
+    }
+}
+
 static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
 {
     switch ((tgd_finding_kind)row->kind) {
     case TGD_MODIFIED_IN_PLACE:
         return in_place_hint(report, row);
     case TGD_SILENTLY_MODIFIED:
+        if (row->detail != TGD_DETAIL_SILENT) {
+            return silent_hint(row);
+        }
         return "do not write through .data (or with an optimizer step) between forward and backward: call backward first, "
                "or write to a clone()";
     case TGD_DETACHED_IN_PLACE:

@@ -43,7 +43,13 @@ typedef enum tgd_detail {
     TGD_DETAIL_ROOT_IS_LEAF,   /* nothing is reached: the root is a leaf */
     TGD_DETAIL_HIDDEN,         /* `other` parameters may be reached where the graph does not show */
     /* values */
-    TGD_DETAIL_VALUE           /* values[other] is not finite */
+    TGD_DETAIL_VALUE,          /* values[other] is not finite */
+    /* silent changes (silent.c) */
+    TGD_DETAIL_PACKED,          /* saved-tensor hooks kept the tensor that was written to */
+    TGD_DETAIL_RECOMPUTED,      /* a checkpoint writes to it again before backward reads it */
+    TGD_DETAIL_MAY_RECOMPUTE,   /* the same, if it saves something after the write */
+    TGD_DETAIL_RECOMPUTED_LEAF, /* a checkpoint reads leaf `other` again, as it is by then */
+    TGD_DETAIL_RECOMPUTED_INPUT /* the same of what was computed before the checkpoint */
 } tgd_detail;
 
 /* The leaf whose storage a saved tensor lives in (itself, or a view of it), or TGD_NONE. */
@@ -51,6 +57,9 @@ static inline uint32_t tgd_saved_leaf(const tgd_graph *graph, const tgd_saved_ro
 {
     return saved->storage == TGD_NONE ? TGD_NONE : graph->storages[saved->storage].leaf;
 }
+
+/* Does backward compute a gradient that it wants from this saved tensor of node v? True where that is not known. */
+bool tgd_saved_needed(const tgd_report *report, tgd_node v, uint32_t saved);
 
 /* Byte behind the tensor's last one, in its storage; 0 where that cannot be told. */
 uint64_t tgd_saved_end(const tgd_graph *graph, const tgd_saved_row *saved);

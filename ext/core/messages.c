@@ -153,6 +153,48 @@ static void sizes_of_storage(tgd_text *text, const tgd_graph *graph, const tgd_s
     }
 }
 
+/* What became of it behind the version check. */
+static void silent_fate(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_PACKED:
+        tgd_text_str(text, "saved-tensor hooks keep without a copy, was written to after it was saved. PyTorch checks no "
+                           "version behind hooks: backward will use the new values and give a wrong gradient, without "
+                           "an error");
+        break;
+    case TGD_DETAIL_RECOMPUTED:
+        tgd_text_str(text, "was changed in place after it was saved. The checkpoint runs the change again before backward "
+                           "reads the tensor, and PyTorch checks no version there: the gradient will be wrong, without "
+                           "an error");
+        break;
+    case TGD_DETAIL_MAY_RECOMPUTE:
+        tgd_text_str(text, "was changed in place after it was saved. If the checkpointed function saves anything after "
+                           "that, the checkpoint runs the change again before backward reads the tensor: the gradient "
+                           "may be wrong, without an error");
+        break;
+    case TGD_DETAIL_RECOMPUTED_INPUT:
+        tgd_text_str(text, " is inside a checkpoint and read a tensor from outside that was written to after the forward. "
+                           "The checkpoint runs the forward again with the new values: the gradient will be wrong, "
+                           "without an error");
+        break;
+    case TGD_DETAIL_RECOMPUTED_LEAF:
+        tgd_text_str(text, row->saved == TGD_NONE ? " read " : "");
+        if (report->leaf_parameter[row->other] != TGD_NONE) {
+            tgd_text_str(text, "parameter ");
+            tgd_name_phrase(text, report->parameters[report->leaf_parameter[row->other]].name);
+            tgd_text_str(text, row->saved == TGD_NONE ? ", which " : " and ");
+        } else {
+            tgd_text_str(text, row->saved == TGD_NONE ? "a leaf that " : "");
+        }
+        tgd_text_str(text, "was written to after the forward. Its checkpoint runs the forward again with the new values: "
+                           "the gradient will be wrong, without an error");
+        break;
+    default:
+        tgd_text_str(text, "was written to behind autograd's back after it was saved (its version did not move): backward "
+                           "will use the new values and give a wrong gradient, without an error");
+    }
+}
+
 /* What became of the saved tensor. */
 static void saved_fate(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
@@ -166,8 +208,7 @@ static void saved_fate(tgd_text *text, const tgd_report *report, const tgd_findi
         tgd_text_str(text, "was detached in place, with detach_(), after it was saved");
         break;
     case TGD_SILENTLY_MODIFIED:
-        tgd_text_str(text, "was written to behind autograd's back after it was saved (its version did not move): backward "
-                           "will use the new values and give a wrong gradient, without an error");
+        silent_fate(text, report, row);
         break;
     case TGD_STORAGE_FREED:
         tgd_text_str(text, "has no data any more: ");
@@ -234,7 +275,7 @@ static void saved_message(tgd_text *text, const tgd_report *report, const tgd_fi
     }
     saved_phrase(text, report, saved);
     tgd_text_str(text, row->detail == TGD_DETAIL_SAVED || row->detail == TGD_DETAIL_TOO_SMALL ||
-                               row->detail == TGD_DETAIL_SILENT ||
+                               row->kind == TGD_SILENTLY_MODIFIED ||
                                row->detail == TGD_DETAIL_RESHAPED
                            ? ", which "
                            : " ");
@@ -283,6 +324,10 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
     case TGD_DETAIL_ONCE:
         tgd_text_str(text, " has a backward marked once_differentiable: with create_graph=True its gradient cannot be "
                            "differentiated again");
+        break;
+    case TGD_DETAIL_RECOMPUTED_LEAF:
+    case TGD_DETAIL_RECOMPUTED_INPUT:
+        silent_fate(text, report, row);
         break;
     case TGD_DETAIL_HIDDEN:
         tgd_text_str(text, " runs a part of backward that this graph does not show (a reentrant checkpoint, a sharded "

@@ -24,7 +24,8 @@ enum {
     TGD_VIA_COMPILE = 1u << 5,    /* traced by torch.compile: nothing really ran */
     TGD_FIRST_LINE = 1u << 6,     /* the line is the first of the function, its decorator's */
     TGD_VIA_RESTORE = 1u << 7,    /* the end of no_grad or the like: grad mode becomes what it was before */
-    TGD_VIA_BY_CHECKPOINT = 1u << 8 /* the reentrant checkpoint itself did it, not what runs inside */
+    TGD_VIA_BY_CHECKPOINT = 1u << 8, /* the reentrant checkpoint itself did it, not what runs inside */
+    TGD_AT_RETURN = 1u << 9       /* no moment: the return of code that hands back lasti values */
 };
 
 typedef struct tgd_place {
@@ -51,7 +52,9 @@ enum {
     TGD_OP_INTEGER_OUT = 1u << 5, /* the output without grad is integral or bool */
     TGD_OP_IN_BACKWARD = 1u << 6,
     TGD_OP_RESIZED = 1u << 7,     /* of a write: the storage itself was given another size */
-    TGD_OP_MADE = 1u << 8         /* of an op in a backward that makes a graph: maker_nr and maker_thread are set */
+    TGD_OP_MADE = 1u << 8,        /* of an op in a backward that makes a graph: maker_nr and maker_thread are set */
+    TGD_OP_MASKS = 1u << 9,       /* of a write under saved-tensor hooks: it multiplied by zeros and ones alone */
+    TGD_OP_KEEPS_SIGN = 1u << 10   /* the same: by nothing below zero */
 };
 
 /* Identity of a tensor: 0 = none. With bit 63: made by a node, (thread, sequence_nr, output_nr), which never comes
@@ -72,6 +75,7 @@ typedef struct tgd_op_row {
     const char *name; /* "aten::add_", for ever; a custom Function's class name */
     tgd_place place;
     tgd_place mode;       /* with a cut while grad mode is off: where it was switched off */
+    uint64_t inside;      /* TGD_OP_IN_BACKWARD: address of the node that ran; else of the unpack hook in force, 0 = none */
     uint32_t first_id;    /* in ids: inputs, then outputs */
     uint16_t n_in, n_out;
     uint32_t flags; /* TGD_OP_* */
@@ -87,6 +91,7 @@ typedef struct tgd_write_row {
     uint64_t tensor;                   /* address */
     int64_t first_byte, end_byte;      /* in the storage */
     tgd_identity identity;             /* of the tensor before the write, 0 = none */
+    uint64_t inside;                   /* as in tgd_op_row */
     const char *name;                  /* outermost op that ran at place */
     tgd_place place;
     uint32_t version;  /* before the write */
@@ -107,6 +112,31 @@ typedef struct tgd_taken_row {
     uint64_t sequence_nr, thread;
     uint64_t run; /* time of the run */
 } tgd_taken_row;
+
+/* What only shows while a backward runs. Nodes and storages by address: the run keeps them alive. */
+typedef enum tgd_event_kind {
+    TGD_EVENT_WRITTEN, /* code that a node (or a hook of it) ran wrote into a gradient that came to the node */
+    TGD_EVENT_MET,     /* a gradient of the run's own, written before, came to this node as well */
+    TGD_EVENT_STOPPED  /* the last node that ran before the run failed */
+} tgd_event_kind;
+
+typedef struct tgd_event_row {
+    uint64_t time, run;
+    uint64_t node, storage;
+    const char *name; /* of a write: outermost op that ran at place */
+    tgd_place place;
+    tgd_event_kind kind;
+    bool shared;      /* of a write: somebody beside the node held that gradient when the node began */
+    bool of_root;     /* of a write: it lives in the storage of a gradient that the run was started with */
+    bool by_hook;     /* of a write: before the node began */
+} tgd_event_row;
+
+/* What a run left to be said when it had ended. */
+typedef struct tgd_aftermath {
+    const tgd_event_row *events; /* Borrowed for the call */
+    size_t n_events;
+    const char *raised; /* PyTorch's message; NULL: it raised nothing */
+} tgd_aftermath;
 
 /* Never changes once it is taken; shared by the reports that use it. */
 typedef struct tgd_record {

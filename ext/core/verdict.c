@@ -53,10 +53,14 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
 {
     bool certain = row->severity == TGD_ERROR;
     if (row->kind == TGD_SILENTLY_MODIFIED) {
-        tgd_text_str(text, "a gradient will be wrong at ");
+        tgd_text_str(text, certain ? "a gradient will be wrong at " : "a gradient may be wrong at ");
         tgd_node_phrase(text, report, row->node);
         tgd_text_str(text, ", without an error: ");
-        verdict_of_saved(text, report, row);
+        if (row->saved == TGD_NONE) {
+            tgd_text_str(text, "its checkpoint will read a tensor that was changed");
+        } else {
+            verdict_of_saved(text, report, row);
+        }
         verdict_culprit(text, report, row);
         return;
     }

@@ -18,6 +18,7 @@ typedef struct walker {
     tgd_error *err;
     tgd_status status;   /* of a visitor, which can only say "stop" */
     bool raises;         /* the visited CopySlices wraps a node that only raises */
+    bool hooked;         /* some saved tensor was packed by hooks */
     uint32_t last_type;  /* neighbours are often of one class */
     tgd_node *pending;   /* Owned: nodes written in Python */
     uint32_t n_pending, pending_capacity;
@@ -79,7 +80,7 @@ static tgd_status type_index(walker *w, const void *key, const char *name, tgd_n
 static tgd_status python_type_index(walker *w, const tgd_torch_python_node *python, uint32_t *out)
 {
     tgd_graph *graph = w->graph;
-    uint64_t key = 0xCBF29CE484222325u ^ python->flags;
+    uint64_t key = 0xCBF29CE484222325u ^ python->flags ^ (uint64_t)python->code << 32;
     for (const char *c = python->name; *c != '\0'; c++) {
         key = (key ^ (unsigned char)*c) * 0x100000001B3u;
     }
@@ -90,7 +91,8 @@ static tgd_status python_type_index(walker *w, const tgd_torch_python_node *pyth
         }
         if (*index != TGD_NONE) {
             const tgd_type_row *type = &graph->types[*index];
-            if (type->key == NULL && type->python_flags == python->flags && strcmp(type->name, python->name) == 0) {
+            if (type->key == NULL && type->python_flags == python->flags && type->code == python->code &&
+                strcmp(type->name, python->name) == 0) {
                 *out = *index;
                 return TGD_OK;
             }
@@ -111,7 +113,8 @@ static tgd_status python_type_index(walker *w, const tgd_torch_python_node *pyth
         strings[graph->n_strings++] = name;
         uint32_t added;
         tgd_status status = add_type(
-            w, (tgd_type_row){.name = name, .kind = TGD_NODE_PYTHON, .python_flags = python->flags}, &added);
+            w, (tgd_type_row){.name = name, .kind = TGD_NODE_PYTHON, .python_flags = python->flags, .code = python->code},
+            &added);
         if (status == TGD_OK) {
             *index = *out = added;
         }
@@ -156,6 +159,7 @@ static int add_saved(void *context, const tgd_torch_saved *saved)
         w->raises = true;
         return 0;
     }
+    w->hooked = w->hooked || (saved->flags & TGD_SV_HOOKS);
     tgd_address_map_prefetch(&w->lookup->storages, saved->tensor.storage);
     tgd_saved_row *rows = tgd_grow(graph->saved, &graph->saved_capacity, (size_t)graph->n_saved + 1, sizeof *rows);
     if (rows == NULL) {
@@ -443,7 +447,7 @@ static tgd_status read_node(walker *w, tgd_node v)
 static tgd_status read_python_node(walker *w, const tgd_torch_python *python, tgd_node v)
 {
     tgd_graph *graph = w->graph;
-    tgd_torch_python_node found = {.name = "", .flags = 0};
+    tgd_torch_python_node found = {.name = "", .flags = 0, .code = TGD_NONE};
     uint32_t first = graph->n_saved;
     w->status = TGD_OK;
     tgd_visit visit = python->read((const tgd_torch_node *)(uintptr_t)graph->nodes[v].address, &found, add_saved, w);
@@ -469,7 +473,7 @@ static tgd_status read_python_nodes(walker *w)
     const tgd_torch_python *python = tgd_torch_get_python();
     tgd_graph *graph = w->graph;
     if (python == NULL) {
-        const tgd_torch_python_node unknown = {.name = "PyNode", .flags = 0};
+        const tgd_torch_python_node unknown = {.name = "PyNode", .flags = 0, .code = TGD_NONE};
         for (uint32_t i = 0; i < w->n_pending; i++) {
             tgd_node v = w->pending[i];
             settle(graph, v, TGD_VISIT_OPAQUE, graph->n_saved);
@@ -566,6 +570,9 @@ tgd_status tgd_graph_walk(tgd_graph *graph, tgd_lookup *lookup, const tgd_root *
     }
     if (status == TGD_OK) {
         status = read_python_nodes(&w);
+    }
+    if (status == TGD_OK && w.hooked) {
+        status = tgd_graph_read_packed(graph, err);
     }
     free(w.pending);
     return status;

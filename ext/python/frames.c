@@ -236,6 +236,12 @@ const tgd_frame_reader *tgd_py_frames(void)
     return &reader;
 }
 
+uint32_t tgd_py_frames_code(PyObject *code, PyObject *globals)
+{
+    uint32_t flags;
+    return tgd_py_code_find((PyCodeObject *)code, globals, &flags);
+}
+
 int tgd_py_frames_init(PyObject *module)
 {
     return tgd_py_code_table_init(module);

@@ -15,6 +15,9 @@ int tgd_py_frames_init(PyObject *module);
    locked then. They keep the code objects they meet for ever, and no module. */
 const tgd_frame_reader *tgd_py_frames(void);
 
+/* The index of a code object in a tgd_place, TGD_NONE where there is no room. GIL held. */
+uint32_t tgd_py_frames_code(PyObject *code, PyObject *globals);
+
 /* A tgd_place_resolver. Takes the GIL. The strings are good until the next call on this thread. */
 int tgd_py_resolve_place(const tgd_place *place, tgd_source *out);
 

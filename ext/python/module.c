@@ -160,6 +160,7 @@ static int module_exec(PyObject *module)
     if (state->torch == NULL || self_test() < 0 || tgd_py_frames_init(module) < 0) {
         return -1;
     }
+    tgd_torch_set_code_table(tgd_py_frames_code);
     tgd_torch_set_python(tgd_torch_python_hooks());
     state->error = PyErr_NewExceptionWithDoc("torchgraphdbg.Error", "What torch or Graphviz could not do.",
                                              PyExc_RuntimeError, NULL);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -16,8 +17,10 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "compat.h"
+#include "factors.h"
 #include "identity.h"
 #include "op_table.h"
+#include "private_fields.h"
 #include "rows.h"
 #include "writes.h"
 
@@ -27,6 +30,18 @@ namespace
 {
 
 constexpr std::size_t most_tensors = 64;      /* of one op: more are not followed */
+
+TGD_PRIVATE(safe_object, c10::SafePyObject, data_)
+
+/* The node that a backward runs on this thread, or the unpack hook that what is saved now will get. */
+std::uint64_t surroundings(const thread_state &t)
+{
+    if (t.backward > 0) {
+        return reinterpret_cast<std::uintptr_t>(torch::autograd::get_current_node().get());
+    }
+    const auto &hooks = at::SavedTensorDefaultHooks::get_tls_state().stack;
+    return hooks.empty() ? 0 : reinterpret_cast<std::uintptr_t>(hooks.top().second.*field(safe_object{}));
+}
 
 /* ---- ops ---- */
 
@@ -75,6 +90,7 @@ void function_began(const at::RecordFunction &fn, thread_state &t)
     if (t.backward > 0) {
         note_maker(row);
     }
+    row.inside = surroundings(t);
     row.n_in = static_cast<std::uint16_t>(n);
     if (carries) {
         for (std::uint32_t nr = 0; nr < 8; nr++) {
@@ -137,6 +153,7 @@ void op_began(const at::RecordFunction &fn)
     if (t.live || op->n_writes > 0) {
         t.op.time = tick();
         t.op.place = here();
+        t.op.inside = surroundings(t);
     }
     if (t.live && t.backward > 0) {
         note_maker(t.op);
@@ -146,6 +163,9 @@ void op_began(const at::RecordFunction &fn)
             std::uint32_t argument = 0;
             each_tensor(fn.inputs()[op->writes[k]], [&](c10::TensorImpl *impl) { note_write(t, impl, argument++); });
         }
+    }
+    if (!t.writes.empty() && t.op.inside != 0 && t.backward == 0) {
+        t.writes[0].flags |= factor_flags(fn, op->name);
     }
 }
 

@@ -2,12 +2,14 @@
 
 #include <cstring>
 
-#include "shim.h"
+#include "python_shim.h"
 
 namespace tgd
 {
 namespace
 {
+
+std::uint32_t (*meet_code)(PyObject *, PyObject *); /* set once, under the GIL */
 
 /* A reference of our own. */
 class owned
@@ -154,6 +156,11 @@ void read_callable(PyObject *callable, words *out)
 
 } // namespace
 
+PyObject *loaded_name(const char *module, const char *name)
+{
+    return module_get(module, name);
+}
+
 std::uint32_t function_flags(PyTypeObject *type)
 {
     /* The class that the user wrote; `type` was made from it. */
@@ -186,6 +193,28 @@ std::uint32_t function_flags(PyTypeObject *type)
     set(TGD_PY_READS_SAVED, found.saved || found.helper || !found.found);
     set(TGD_PY_HIDES_PARAMETERS, std::strcmp(name, "RegisterPostBackwardFunction") == 0);
     return flags;
+}
+
+std::uint32_t backward_code(PyTypeObject *type)
+{
+    PyObject *forward = type_lookup(type, "_forward_cls");
+    if (meet_code == nullptr || forward == nullptr || !PyType_Check(forward)) {
+        return TGD_NONE;
+    }
+    PyObject *function = type_lookup(reinterpret_cast<PyTypeObject *>(forward), "backward");
+    owned inside(function != nullptr && PyObject_TypeCheck(function, &PyStaticMethod_Type)
+                     ? PyObject_GenericGetAttr(function, owned(PyUnicode_FromString("__func__")).get())
+                     : nullptr);
+    PyErr_Clear();
+    function = inside.get() == nullptr ? function : inside.get();
+    for (int i = 0; i < most_nested && function != nullptr && PyFunction_Check(function); i++) {
+        PyObject *wrapped = dict_get(reinterpret_cast<PyFunctionObject *>(function)->func_dict, "__wrapped__");
+        if (wrapped == nullptr) {
+            return meet_code(PyFunction_GET_CODE(function), PyFunction_GET_GLOBALS(function));
+        }
+        function = wrapped;
+    }
+    return TGD_NONE;
 }
 
 bool is_function(PyObject *object)
@@ -221,3 +250,8 @@ int is_parameter_object(PyObject *object)
 }
 
 } // namespace tgd
+
+extern "C" void tgd_torch_set_code_table(uint32_t (*meet)(PyObject *code, PyObject *globals))
+{
+    tgd::meet_code = meet;
+}

@@ -15,6 +15,7 @@
 #include "compat.h"
 #include "private_fields.h"
 #include "python_code.h"
+#include "python_hooks.h"
 #include "saved.h"
 
 using torch::autograd::CopySlices;
@@ -105,6 +106,7 @@ struct batch_state {
     unsigned depth;
     PyTypeObject *type[n_cached];
     std::uint32_t flags[n_cached];
+    std::uint32_t code[n_cached];
 };
 thread_local batch_state batch;
 
@@ -155,14 +157,16 @@ private:
     void *token_;
 };
 
-std::uint32_t flags_of(PyTypeObject *type)
+void read_class(PyTypeObject *type, tgd_torch_python_node *out)
 {
     const std::size_t i = (reinterpret_cast<std::uintptr_t>(type) >> 5) % n_cached;
     if (batch.type[i] != type) {
         batch.flags[i] = function_flags(type);
+        batch.code[i] = backward_code(type);
         batch.type[i] = type;
     }
-    return batch.flags[i];
+    out->flags = batch.flags[i];
+    out->code = batch.code[i];
 }
 
 void copy_name(char (&to)[256], const char *name)
@@ -211,6 +215,7 @@ tgd_visit read_node(const tgd_torch_node *node, tgd_torch_python_node *out, tgd_
 {
     std::memcpy(out->name, "PyNode", sizeof "PyNode");
     out->flags = 0;
+    out->code = TGD_NONE;
     gil held;
     if (!held) {
         return TGD_VISIT_OPAQUE;
@@ -229,7 +234,7 @@ tgd_visit read_node(const tgd_torch_node *node, tgd_torch_python_node *out, tgd_
         return TGD_VISIT_OPAQUE;
     }
     copy_name(out->name, Py_TYPE(object)->tp_name);
-    out->flags = flags_of(Py_TYPE(object));
+    read_class(Py_TYPE(object), out);
     if (!lock.owns_lock()) {
         return TGD_VISIT_BUSY;
     }
@@ -257,7 +262,7 @@ int is_parameter(const tgd_torch_tensor *tensor)
     return object == nullptr ? -1 : is_parameter_object(object);
 }
 
-const tgd_torch_python hooks = {read, is_parameter, begin, end};
+const tgd_torch_python hooks = {read, is_parameter, begin, end, read_packed};
 
 } // namespace
 } // namespace tgd

@@ -25,6 +25,9 @@ uint64_t tgd_torch_storage_address(PyObject *object);
 /* GIL held. The dict of a node's anomaly metadata, borrowed from the node; NULL where there is none. Unlike
    grad_fn.metadata it makes neither. */
 PyObject *tgd_torch_node_metadata(const tgd_torch_node *node);
+/* Who gives a code object the index that it has in tgd_place, TGD_NONE where it has none. Called with the GIL held. Set
+   once, with the GIL held, before the first capture. */
+void tgd_torch_set_code_table(uint32_t (*meet)(PyObject *code, PyObject *globals));
 
 /* For tgd_torch_set_python(). Borrowed for ever. */
 const tgd_torch_python *tgd_torch_python_hooks(void);

@@ -2,12 +2,14 @@
 #include <mutex>
 
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "node_class.h"
 #include "private_fields.h"
+#include "record.h"
 #include "saved.h"
 
 using torch::autograd::AutogradContext;
@@ -32,6 +34,8 @@ TGD_PRIVATE(saved_output, SavedVariable, is_output_)
 TGD_PRIVATE(saved_hooks, SavedVariable, hooks_)
 TGD_PRIVATE(saved_grad_fn, SavedVariable, grad_fn_)
 TGD_PRIVATE(saved_weak_grad_fn, SavedVariable, weak_grad_fn_)
+TGD_PRIVATE(saved_accumulator, SavedVariable, grad_accumulator_)
+TGD_PRIVATE(saved_output_nr, SavedVariable, output_nr_)
 TGD_PRIVATE(tensor_autograd, c10::TensorImpl, autograd_meta_)
 TGD_PRIVATE(node_mutex, Node, mutex_)
 TGD_PRIVATE(context_saved, AutogradContext, saved_variables_)
@@ -85,6 +89,22 @@ bool differs_from_grad_fn(const c10::TensorImpl &impl, const AutogradMeta &meta,
     return differs || (dtype.has_value() && *dtype != impl.dtype());
 }
 
+/* What a SavedVariable still knows of a tensor that its hooks packed. */
+void read_hooked(const SavedVariable &saved, tgd_torch_saved *out)
+{
+    out->hooks = (saved.*field(saved_hooks{})).get();
+    out->output_nr = saved.*field(saved_output_nr{});
+    const Node *made = borrow(saved.*field(saved_grad_fn{}));
+    if (made != nullptr) {
+        out->identity = tgd_identity_of_output(made->thread_id(), made->sequence_nr(), out->output_nr);
+    }
+    const Node *leaf = borrow(saved.*field(saved_accumulator{}));
+    if (leaf != nullptr && class_of(*leaf).kind == TGD_NODE_ACCUMULATE_GRAD) {
+        const at::Tensor &variable = static_cast<const torch::autograd::AccumulateGrad *>(leaf)->variable;
+        out->leaf = reinterpret_cast<std::uintptr_t>(variable.unsafeGetTensorImpl());
+    }
+}
+
 /* Fills in what SavedVariable::unpack() looks at, in its terms. */
 void read_saved(const SavedVariable &saved, tgd_torch_saved *out)
 {
@@ -118,6 +138,9 @@ void read_saved(const SavedVariable &saved, tgd_torch_saved *out)
         set(out->flags, TGD_SV_METADATA_DIFFERS, !leaf && differs_from_grad_fn(*impl, *meta, out->tensor.flags));
     }
     set(out->flags, TGD_SV_HAS_GRAD_FN, has_grad_fn);
+    if (hooks) {
+        read_hooked(saved, out);
+    }
 }
 
 /* Collects "stop" over the visits of one node. */

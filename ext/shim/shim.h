@@ -10,6 +10,7 @@
 #define TGD_SHIM_H
 
 #include "torchgraphdbg/tgd.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -135,6 +136,10 @@ typedef struct tgd_torch_saved {
     int64_t index;    /* in a list, else -1 */
     uint32_t flags;   /* TGD_SV_* */
     uint32_t saved_version;
+    uint32_t output_nr;   /* with hooks: which output of the node that made the tensor */
+    const void *hooks;    /* with TGD_SV_HOOKS: for tgd_torch_python.packed, during the visit */
+    uint64_t identity;    /* with hooks: of the tensor that was packed, where another node made it; else 0 */
+    uint64_t leaf;        /* with hooks: address of the leaf that was packed, where it requires grad; else 0 */
     tgd_torch_tensor_info tensor; /* flags 0 where there is none to look at */
 } tgd_torch_saved;
 
@@ -168,7 +173,21 @@ enum {
 typedef struct tgd_torch_python_node {
     char name[256]; /* class name, cut to fit, valid UTF-8 */
     uint32_t flags; /* TGD_PY_* */
+    uint32_t code;  /* of its backward: as tgd_place's, TGD_NONE = not known */
 } tgd_torch_python_node;
+
+/* What a saved-tensor hook made of a tensor. Nothing of it is unpacked. */
+enum {
+    TGD_PACKED_CHECKPOINT = 1u << 0, /* by a non-reentrant checkpoint: backward runs its function again */
+    TGD_PACKED_NO_STOP = 1u << 1,    /* and to its end, beyond the last tensor it saves */
+    TGD_PACKED_TENSOR = 1u << 2      /* there is a tensor in what the hook returned */
+};
+typedef struct tgd_torch_packed {
+    uint32_t flags;              /* TGD_PACKED_* */
+    uint64_t hook;               /* address of the unpack hook: each checkpointed call has its own */
+    uint32_t place, n_places;    /* of a checkpoint: the how-manieth of the tensors it saved */
+    tgd_torch_tensor_info tensor; /* with TGD_PACKED_TENSOR: the first one; sizes and strides as of tensor_read */
+} tgd_torch_packed;
 
 /* As tgd_torch_node_saved, for a node (or a CopySlices around one) written in Python. Holds the GIL meanwhile.
    Supplied by the Python binding; without it every such node is TGD_VISIT_OPAQUE and named "PyNode". */
@@ -182,6 +201,8 @@ typedef struct tgd_torch_python {
     tgd_torch_is_parameter is_parameter;
     void (*begin)(void **token); /* takes the GIL for a batch of reads */
     void (*end)(void *token);
+    /* Reads tgd_torch_saved.hooks, in a visit between begin and end. False: of an unknown class. */
+    bool (*packed)(const void *hooks, tgd_torch_packed *out);
 } tgd_torch_python;
 
 /* Borrowed for ever; set once, before the first capture. */

@@ -61,6 +61,7 @@ void note_write(thread_state &t, c10::TensorImpl *impl, std::uint32_t argument)
     row.thread = t.op.thread;
     row.name = t.op.name;
     row.place = t.op.place;
+    row.inside = t.op.inside;
     row.flags = t.op.flags | flag_if(t.backward > 0, TGD_OP_IN_BACKWARD);
     row.tensor = reinterpret_cast<std::uintptr_t>(impl);
     row.version_counter = reinterpret_cast<std::uintptr_t>((impl->version_counter().*field(observed_version{})).get());
