@@ -156,7 +156,8 @@ static uint32_t *source_at(tgd_evidence *evidence, const tgd_place *place)
     }
     /* 23 bits of room, 16 of code, 24 of place in it: enough for what the tables hold */
     uint64_t key = (uint64_t)*number << 41 | (uint64_t)(place->code & 0xFFFF) << 25 |
-                   (uint64_t)((uint32_t)place->lasti & 0xFFFFFF) << 1 | (place->via & TGD_FIRST_LINE ? 1u : 0u);
+                   (uint64_t)(((uint32_t)place->lasti & 0xFFFFFF) ^ (place->via & TGD_AT_RETURN ? 1u << 23 : 0u)) << 1 |
+                   (place->via & TGD_FIRST_LINE ? 1u : 0u);
     return tgd_address_map_at(&evidence->places, (key + 1) * SPREAD);
 }
 
@@ -289,6 +290,9 @@ tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
     }
     if (status == TGD_OK && !(report->refused && report->refusal.write != NULL)) {
         status = tgd_find_packed(&evidence);
+    }
+    if (status == TGD_OK) {
+        status = tgd_find_custom(&evidence);
     }
     if (status == TGD_OK) {
         status = tgd_find_cuts(&evidence);

@@ -63,6 +63,26 @@ static const char *silent_hint(const tgd_finding_row *row)
     }
 }
 
+static const char *custom_hint(const tgd_finding_row *row)
+{
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_GRADIENT_COUNT:
+        return "return as many values as forward takes arguments after ctx, with None for those that need no gradient "
+               "(return grad, None)";
+    case TGD_DETAIL_GRADIENT_SHAPE:
+        return "give each gradient the shape, dtype and device of its input: sum over what was broadcast, reshape, to()";
+    case TGD_DETAIL_GRADIENT_KIND:
+        return "return a tensor for each tensor argument of forward, and None for every other argument";
+    case TGD_DETAIL_GRADIENT_WRITTEN:
+        return "compute a new tensor (g * 3, not g.mul_(3)), or clone() the gradient before writing to it";
+    case TGD_DETAIL_GRADIENT_HOOK:
+        return "return a new tensor from the hook (return g * 2) instead of changing the one it was given";
+    default:
+        return "save the inputs with ctx.save_for_backward and compute it in backward again; or return it from forward as "
+               "an output and save that";
+    }
+}
+
 static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
 {
     switch ((tgd_finding_kind)row->kind) {
@@ -145,6 +165,9 @@ static const char *hint_of(const tgd_report *report, const tgd_finding_row *row)
                    : "run this part without torch.compile (torch.compiler.disable), or without create_graph";
     case TGD_OPAQUE_NODE:
         return row->detail == TGD_DETAIL_ROOT_WRAPPED ? "inspect what vmap returns instead" : "";
+    case TGD_CUSTOM_FUNCTION:
+    case TGD_GRADIENT_MODIFIED:
+        return custom_hint(row);
     case TGD_CHECK_OFF:
         return "avoid in-place ops on tensors inside a checkpoint or under saved-tensor hooks: they change gradients "
                "without an error";

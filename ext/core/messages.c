@@ -282,6 +282,38 @@ static void saved_message(tgd_text *text, const tgd_report *report, const tgd_fi
     saved_fate(text, report, row);
 }
 
+/* Behind the node's name. */
+static void custom_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    switch ((tgd_detail)row->detail) {
+    case TGD_DETAIL_GRADIENT_WRITTEN:
+        tgd_text_str(text, " wrote into the gradient that it was given, while somebody else still needs it (another branch "
+                           "of the graph, a retained grad): that one is wrong now, without an error");
+        return;
+    case TGD_DETAIL_GRADIENT_HOOK:
+        tgd_text_str(text, " has a hook that wrote into the gradient it was given, while somebody else still needs it "
+                           "(another branch of the graph, a retained grad): that one is wrong now, without an error");
+        return;
+    case TGD_DETAIL_KEPT:
+        tgd_text_str(text, report->graph.types[report->graph.nodes[row->node].type].kind == TGD_NODE_PYTHON
+                               ? " uses in its backward what its forward computed and kept. "
+                               : " comes from the backward of a custom Function, which uses what its forward computed and "
+                                 "kept. ");
+        tgd_text_str(text, "The second derivative takes that for a constant, and comes out wrong, without an error");
+        return;
+    default:
+        tgd_text_str(text, row->detail == TGD_DETAIL_GRADIENT_COUNT
+                               ? " must return one gradient for each argument of its forward, None for what has none"
+                           : row->detail == TGD_DETAIL_GRADIENT_SHAPE
+                               ? " returned a gradient that does not fit the input it is for"
+                               : " returned something that is not the gradient of an input");
+        if (report->raised != NULL) {
+            tgd_text_str(text, ": ");
+            tgd_text_line(text, report->raised, 200);
+        }
+    }
+}
+
 static void node_message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
     if (row->detail == TGD_DETAIL_HOOKED) {
@@ -335,6 +367,14 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
         tgd_text_count(text, row->other);
         tgd_text_str(text, row->other == 1 ? " parameter that is not in the graph may be reached there: unchecked"
                                            : " parameters that are not in the graph may be reached there: unchecked");
+        break;
+    case TGD_DETAIL_GRADIENT_COUNT:
+    case TGD_DETAIL_GRADIENT_SHAPE:
+    case TGD_DETAIL_GRADIENT_KIND:
+    case TGD_DETAIL_GRADIENT_WRITTEN:
+    case TGD_DETAIL_GRADIENT_HOOK:
+    case TGD_DETAIL_KEPT:
+        custom_message(text, report, row);
         break;
     default:
         tgd_text_str(text, " is of a class that could not be looked into");

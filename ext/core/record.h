@@ -135,7 +135,6 @@ typedef struct tgd_event_row {
 typedef struct tgd_aftermath {
     const tgd_event_row *events; /* Borrowed for the call */
     size_t n_events;
-    const char *raised; /* PyTorch's message; NULL: it raised nothing */
 } tgd_aftermath;
 
 /* Never changes once it is taken; shared by the reports that use it. */

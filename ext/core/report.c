@@ -328,6 +328,19 @@ static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_r
     return status == TGD_OK ? judge(report, request, err) : status;
 }
 
+static tgd_status keep_aftermath(tgd_report *report, const tgd_aftermath *aftermath, tgd_error *err)
+{
+    if (aftermath->n_events > 0) {
+        report->events = malloc(aftermath->n_events * sizeof *report->events);
+        if (report->events == NULL) {
+            return tgd_fail_memory(err);
+        }
+        memcpy(report->events, aftermath->events, aftermath->n_events * sizeof *report->events);
+        report->n_events = aftermath->n_events;
+    }
+    return TGD_OK;
+}
+
 tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const tgd_request *request, tgd_error *err)
 {
     const tgd_values before = {.ran = report->ran, .raised = report->raised, .occasion = report->occasion};
@@ -339,6 +352,7 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
         return TGD_ENOMEM;
     }
     made->has_inputs = report->has_inputs;
+    made->lost_input = report->lost_input;
     made->resolve = report->resolve;
     tgd_status status = tgd_graph_share(&made->graph, &report->graph, err);
     if (status != TGD_OK) {
@@ -350,7 +364,11 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
         made->record = report->record;
         made->recorded = true;
     }
-    status = report->refused ? tgd_keep_refusal(made, &report->refusal, err) : TGD_OK;
+    const tgd_aftermath known = {.events = report->events, .n_events = report->n_events};
+    status = keep_aftermath(made, request->aftermath != NULL ? request->aftermath : &known, err);
+    if (status == TGD_OK && report->refused) {
+        status = tgd_keep_refusal(made, &report->refusal, err);
+    }
     if (status == TGD_OK) {
         status = tgd_values_keep(made, values, err);
     }
@@ -374,6 +392,7 @@ void tgd_report_free(tgd_report *report)
     tgd_record_free(report->record);
     free(report->refused_message);
     tgd_values_clear(report);
+    free(report->events);
     for (uint32_t i = 0; i < report->n_sources; i++) {
         free(report->sources[i].file);
         free(report->sources[i].function);

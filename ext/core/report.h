@@ -67,6 +67,8 @@ struct tgd_report {
     char *refused_message;         /* Owned: PyTorch's, of a refused root; or NULL */
     tgd_refusal refusal;           /* where refused is set; message is refused_message */
     tgd_write_row refused_write;   /* refusal.write points here, or is NULL */
+    tgd_event_row *events;         /* Owned: what the run showed that this report was made before */
+    size_t n_events;
     tgd_source_row *sources;       /* Owned */
     uint32_t *node_where;          /* Owned, per node: where the forward made it, in sources or TGD_NONE; or NULL */
     const char **node_op;          /* Owned, per node: the op that made it, for ever, or NULL; or NULL */

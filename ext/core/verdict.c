@@ -49,6 +49,20 @@ static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_
     }
 }
 
+static void verdict_of_custom(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
+{
+    bool written = row->kind == TGD_GRADIENT_MODIFIED, kept = row->detail == TGD_DETAIL_KEPT;
+    tgd_text_str(text, written ? "a gradient is wrong, without an error: "
+                       : kept  ? "a second derivative will be wrong, without an error: "
+                               : "backward() raises at ");
+    tgd_node_phrase(text, report, row->node);
+    tgd_text_str(text, written ? row->detail == TGD_DETAIL_GRADIENT_HOOK ? "'s hook wrote into a gradient in use"
+                                                                         : " wrote into a gradient in use"
+                       : kept  ? " takes what its forward computed for a constant"
+                               : ", which returned the wrong gradients");
+    verdict_culprit(text, report, row);
+}
+
 static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
     bool certain = row->severity == TGD_ERROR;
@@ -62,6 +76,10 @@ static void verdict_of_fault(tgd_text *text, const tgd_report *report, const tgd
             verdict_of_saved(text, report, row);
         }
         verdict_culprit(text, report, row);
+        return;
+    }
+    if (row->kind == TGD_GRADIENT_MODIFIED || row->kind == TGD_CUSTOM_FUNCTION) {
+        verdict_of_custom(text, report, row);
         return;
     }
     if (row->detail == TGD_DETAIL_REFUSED_WRITE) {

@@ -51,6 +51,7 @@ PyObject *tgd_py_attempt_rejudged(const tgd_py_state *state, PyObject *params, P
     PyObject *judged = NULL;
     if (tgd_py_arguments_read(&arguments, NULL, params, Py_None, a->create_graph) == 0) {
         arguments.request.values = a->values;
+        arguments.request.aftermath = a->aftermath;
         judged = tgd_py_report_rejudged(state, report, &arguments.request);
     }
     tgd_py_arguments_clear(&arguments);
@@ -92,15 +93,16 @@ static void all_failed(PyObject *told, PyObject *exception)
     Py_XDECREF(told);
 }
 
-/* Knowing what was raised, a report that was made before says it for certain. Leaves no exception. */
-static void tell_raised(PyObject *told, const tgd_py_attempt *a, PyObject *exception)
+/* What a run raised and what it showed makes a report that was made before say more. Leaves no exception. */
+static void tell_ended(PyObject *told, const tgd_py_attempt *a, PyObject *exception, const tgd_aftermath *aftermath)
 {
-    PyObject *raised = told == NULL || PyList_GET_SIZE(told) == 0 ? NULL : tgd_py_attempt_raised(exception);
-    const char *text = raised == NULL ? NULL : PyUnicode_AsUTF8(raised);
-    const tgd_values values = {.raised = text};
+    PyObject *raised = exception == NULL ? NULL : tgd_py_attempt_raised(exception);
+    const tgd_values values = {.raised = raised == NULL ? NULL : PyUnicode_AsUTF8(raised)};
+    bool more = aftermath->n_events > 0 || values.raised != NULL;
     tgd_py_attempt after = *a;
-    after.values = &values;
-    for (Py_ssize_t i = 0; text != NULL && i < PyList_GET_SIZE(told); i++) {
+    after.values = values.raised == NULL ? NULL : &values;
+    after.aftermath = aftermath;
+    for (Py_ssize_t i = 0; more && told != NULL && i < PyList_GET_SIZE(told); i++) {
         PyObject *recorder = PyList_GET_ITEM(told, i), *newest = tgd_py_recorder_newest(recorder), *judged = NULL;
         if (newest != NULL) {
             Py_INCREF(newest);
@@ -142,6 +144,18 @@ static bool are_starts(PyObject *sequence, bool edges)
     return true;
 }
 
+/* Those that the run starts with. */
+static void note_gradients(PyObject *gradients)
+{
+    for (Py_ssize_t i = 0; gradients != NULL && PyTuple_Check(gradients) && i < PyTuple_GET_SIZE(gradients); i++) {
+        const tgd_torch_tensor *tensor;
+        const tgd_torch_node *node;
+        if (tgd_torch_object(PyTuple_GET_ITEM(gradients, i), &tensor, &node) == TGD_OBJECT_TENSOR) {
+            tgd_observe_run_gradient(tensor);
+        }
+    }
+}
+
 static void *backward(PyObject *args, PyObject *keywords)
 {
     PyObject *roots = argument(args, keywords, 0, "tensors"), *inputs = argument(args, keywords, 4, "inputs");
@@ -165,6 +179,7 @@ static void *backward(PyObject *args, PyObject *keywords)
         run->look = tgd_py_watch_before(&run->attempt);
     }
     tgd_observe_run(keep_graph, create_graph);
+    note_gradients(argument(args, keywords, 1, "grad_tensors"));
     return run;
 }
 
@@ -174,9 +189,13 @@ static void ended(void *token, PyObject *exception)
     if (run == NULL) {
         return;
     }
-    tgd_observe_run_ended(exception != NULL);
+    size_t n = 0;
+    uint64_t number = tgd_observe_run_ended(exception != NULL);
+    tgd_event_row *events = number == 0 ? NULL : tgd_observe_events(number, &n);
+    const tgd_aftermath aftermath = {.events = events, .n_events = n};
+    tell_ended(run->told, &run->attempt, exception, &aftermath);
+    free(events);
     if (exception != NULL) {
-        tell_raised(run->told, &run->attempt, exception);
         all_failed(run->told, exception);
     } else {
         Py_XDECREF(run->told);

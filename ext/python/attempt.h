@@ -20,11 +20,12 @@ typedef struct tgd_py_attempt {
     const tgd_refusal *refusal; /* or NULL */
     const tgd_root *refused;    /* what an in-place op was refused on, or NULL */
     const tgd_values *values;   /* or NULL */
+    const tgd_aftermath *aftermath; /* or NULL */
 } tgd_py_attempt;
 
 /* A new report; NULL with an exception. params is what the user named, or None. */
 PyObject *tgd_py_attempt_report(const tgd_py_state *state, PyObject *params, const tgd_py_attempt *attempt);
-/* The same snapshot judged again: attempt->values say what was raised. */
+/* The same snapshot judged again: attempt->values say what was raised, ->aftermath what the run showed. */
 PyObject *tgd_py_attempt_rejudged(const tgd_py_state *state, PyObject *params, PyObject *report,
                                   const tgd_py_attempt *attempt);
 /* "RuntimeError: ..."; NULL with an exception. */

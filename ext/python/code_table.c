@@ -297,11 +297,14 @@ static int decorator_line(const PyCodeObject *code)
     return code->co_firstlineno;
 }
 
+PyCodeObject *tgd_py_code_at(uint32_t index)
+{
+    return index < TGD_CODE_SLOTS ? atomic_load_explicit(&tgd_py_code_slots[index].code, memory_order_acquire) : NULL;
+}
+
 int tgd_py_code_describe(uint32_t index, int lasti, tgd_py_code_words *out)
 {
-    PyCodeObject *code = index < TGD_CODE_SLOTS
-                             ? atomic_load_explicit(&tgd_py_code_slots[index].code, memory_order_acquire)
-                             : NULL;
+    PyCodeObject *code = tgd_py_code_at(index);
     if (code == NULL) {
         return 0;
     }

@@ -74,6 +74,9 @@ int tgd_py_code_describe(uint32_t index, int lasti, tgd_py_code_words *out);
 /* Is a line of this file torch's, Python's or ours, and not the user's? Where there is no code object to ask about. */
 bool tgd_py_is_library_file(const char *file, const char *function);
 
+/* GIL held. Borrowed for ever; NULL where there is none. */
+PyCodeObject *tgd_py_code_at(uint32_t index);
+
 /* May the GIL be taken? Not while Python is going away. */
 int tgd_py_may_lock(void);
 

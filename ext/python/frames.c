@@ -5,6 +5,7 @@
 #include "code_table.h"
 #include "module_table.h"
 #include "stack_table.h"
+#include "returns.h"
 #include <string.h>
 
 enum { MOST_FRAMES = 200, MOST_OUTER = 16 };
@@ -281,7 +282,9 @@ int tgd_py_resolve_place(const tgd_place *place, tgd_source *out)
     const char *path, *class_name;
     int known = 0;
     if (place->code != TGD_NONE &&
-        tgd_py_code_describe(place->code, place->via & TGD_FIRST_LINE ? -1 : place->lasti, &code)) {
+        tgd_py_code_describe(place->code, place->via & (TGD_FIRST_LINE | TGD_AT_RETURN) ? -1 : place->lasti, &code)) {
+        int returns = place->via & TGD_AT_RETURN ? tgd_py_return_line(tgd_py_code_at(place->code), place->lasti) : 0;
+        code.line = returns > 0 ? returns : code.line;
         out->file = copy(words.file, sizeof words.file, code.file);
         out->function = copy(words.function, sizeof words.function, code.function);
         out->line = code.line;

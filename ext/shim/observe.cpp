@@ -18,6 +18,7 @@
 
 #include "compat.h"
 #include "factors.h"
+#include "gradients.h"
 #include "identity.h"
 #include "op_table.h"
 #include "private_fields.h"
@@ -248,6 +249,9 @@ void op_ended(const at::RecordFunction &fn)
             t.log->now.writes.push_back(row);
         }
     }
+    for (std::size_t i = 0; !threw && i < t.writes.size(); i++) {
+        gradient_written(t, t.writes[i]);
+    }
     const tgd_observer *observer = active.load(std::memory_order_acquire);
     if (threw && !t.writes.empty() && observer != nullptr && observer->refused != nullptr) {
         auto culprit = std::find_if(t.written.begin(), t.written.end(), is_refused);
@@ -264,7 +268,7 @@ void op_ended(const at::RecordFunction &fn)
 
 /* ---- backward ---- */
 
-void node_began(const at::RecordFunction &)
+void node_began(const at::RecordFunction &fn)
 {
     thread_state &t = state();
     t.backward++;
@@ -283,6 +287,7 @@ void node_began(const at::RecordFunction &)
             t.task_run = add_run(here(), torch::autograd::get_current_graph_task_keep_graph(), false);
         }
     }
+    gradients_arrived(t, fn, *node);
     if (node->sequence_nr() == UINT64_MAX) {
         return; /* AccumulateGrad: never freed */
     }
@@ -296,6 +301,7 @@ void node_ended()
 {
     thread_state &t = state();
     if (t.backward > 0) {
+        gradients_left(t);
         t.backward--;
     }
 }
@@ -353,7 +359,7 @@ extern "C" tgd_status tgd_observe_start(const tgd_observer *observer, tgd_error 
         op.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
         one.op = at::addGlobalCallback(op);
         at::RecordFunctionCallback node(on_node, on_node_end);
-        node.scopes({at::RecordScope::BACKWARD_FUNCTION});
+        node.needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION});
         one.node = at::addGlobalCallback(node);
     });
 }
@@ -370,5 +376,6 @@ extern "C" void tgd_observe_stop(void)
         at::removeCallback(one.node);
         active.store(nullptr, std::memory_order_release);
         forget_rows();
+        tgd_observe_forget_events();
     });
 }

@@ -52,7 +52,16 @@ void tgd_observe_resize(uint64_t storage);
 
 /* From the patched engine, on the thread that calls backward, before it runs; and after it ended. */
 void tgd_observe_run(int keep_graph, int create_graph);
-void tgd_observe_run_ended(int failed);
+/* Returns the run's number, 0 where none is known. */
+uint64_t tgd_observe_run_ended(int failed);
+
+/* Between the two, before it runs: a gradient that the run is started with. */
+void tgd_observe_run_gradient(const tgd_torch_tensor *gradient);
+
+/* What a run that ended left to tell: to be freed by the caller; NULL for nothing. They are forgotten here. Any thread. */
+tgd_event_row *tgd_observe_events(uint64_t run, size_t *n);
+/* All of them. */
+void tgd_observe_forget_events(void);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
+#include "gradients.h"
 #include "rows.h"
 
 using namespace tgd;
@@ -87,8 +88,9 @@ extern "C" void tgd_observe_run(int keep_graph, int create_graph)
     });
 }
 
-extern "C" void tgd_observe_run_ended(int failed)
+extern "C" uint64_t tgd_observe_run_ended(int failed)
 {
+    std::uint64_t ended = 0;
     quietly([&] {
         thread_state &t = state();
         if (t.runs.empty()) {
@@ -98,5 +100,10 @@ extern "C" void tgd_observe_run_ended(int failed)
         t.runs.pop_back();
         latest_run.store(t.runs.empty() ? 0 : t.runs.back());
         end_run(run, failed != 0);
+        ended = run;
+        if (failed != 0) {
+            run_stopped(t, run);
+        }
     });
+    return ended;
 }

@@ -58,6 +58,13 @@ struct thread_log {
     }
 };
 
+/* A gradient that came to a node that runs. */
+struct arrived_gradient {
+    std::uint64_t storage, node;
+    int level; /* of thread_state.backward */
+    bool shared;
+};
+
 /* What a thread is in the middle of. */
 struct thread_state {
     std::shared_ptr<thread_log> log;
@@ -75,6 +82,9 @@ struct thread_state {
     std::vector<std::uint64_t> runs; /* of this thread, innermost last */
     int task = -2;
     std::uint64_t task_run = 0;
+    std::vector<arrived_gradient> gradients; /* of the nodes that run, innermost last */
+    std::vector<tgd_event_row> by_hooks;     /* writes since the last node began, by hooks of the next one */
+    std::uint64_t last_node = 0, last_run = 0;
 
     ~thread_state()
     {

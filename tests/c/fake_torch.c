@@ -526,7 +526,7 @@ static int python_is_parameter(const tgd_torch_tensor *tensor)
 
 void fake_python_install(void)
 {
-    static const tgd_torch_python hooks = {python_read, python_is_parameter, python_begin, python_end};
+    static const tgd_torch_python hooks = {python_read, python_is_parameter, python_begin, python_end, NULL};
     gil_taken = 0;
     tgd_torch_set_python(&hooks);
 }
