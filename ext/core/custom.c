@@ -41,7 +41,8 @@ static tgd_status add(tgd_evidence *evidence, tgd_finding_kind kind, tgd_detail 
                       const tgd_place *place)
 {
     tgd_report *report = evidence->report;
-    tgd_finding_row row = {.kind = (uint8_t)kind, .severity = TGD_ERROR, .detail = (uint8_t)detail, .node = v,
+    tgd_finding_row row = {.kind = (uint8_t)kind,
+                           .severity = detail == TGD_DETAIL_GRADIENT_NONE ? TGD_WARNING : TGD_ERROR, .detail = (uint8_t)detail, .node = v,
                            .saved = TGD_NONE, .parameter = TGD_NONE, .root = TGD_NONE, .other = TGD_NONE,
                            .where = TGD_NONE, .op = op == NULL ? NULL : tgd_bare_name(op)};
     tgd_status status = tgd_evidence_source(evidence, place, &row.where);
@@ -101,6 +102,51 @@ static tgd_status judge_stop(tgd_evidence *evidence, const tgd_event_row *event)
     const tgd_place place = {.code = type->kind == TGD_NODE_PYTHON ? type->code : TGD_NONE, .lasti = got,
                              .module = TGD_NONE, .via = TGD_AT_RETURN};
     return add(evidence, TGD_CUSTOM_FUNCTION, detail, v, NULL, &place);
+}
+
+/* ---- gradients that are not there ---- */
+
+static bool lacked(const tgd_report *report, tgd_node v)
+{
+    for (size_t i = 0; i < report->n_events; i++) {
+        if (report->events[i].kind == TGD_EVENT_LACKED && report->events[i].node == report->graph.nodes[v].address) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A custom Function that had all of its gradients, and whose backward is the user's own. */
+static bool answers_for(const tgd_report *report, tgd_node u)
+{
+    const uint32_t others = TGD_PY_COMPILED | TGD_PY_RAISES | TGD_PY_HIDES_GRAPH | TGD_PY_HIDES_PARAMETERS;
+    const tgd_type_row *type = tgd_graph_type(&report->graph, u);
+    return type->kind == TGD_NODE_PYTHON && !(type->python_flags & others) && !lacked(report, u);
+}
+
+/* Node v ran and no gradient came: whoever could have sent one is a custom Function that returned None. */
+static tgd_status judge_lacked(tgd_evidence *evidence, const tgd_event_row *event)
+{
+    const tgd_report *report = evidence->report;
+    const tgd_graph *graph = &report->graph;
+    tgd_node v = node_at(graph, event->node), blamed = TGD_NONE;
+    for (uint32_t i = 0; v != TGD_NONE && i < report->n_executed; i++) {
+        tgd_node u = report->sequence[i];
+        for (uint32_t e = graph->nodes[u].first_edge; e < graph->nodes[u].first_edge + graph->nodes[u].n_edges; e++) {
+            if (graph->edges[e].to == v) {
+                if (!answers_for(report, u)) {
+                    return TGD_OK;
+                }
+                blamed = u;
+            }
+        }
+    }
+    if (blamed == TGD_NONE) {
+        return TGD_OK;
+    }
+    const tgd_place place = {.code = tgd_graph_type(graph, blamed)->code, .lasti = -1, .module = TGD_NONE,
+                             .via = TGD_AT_RETURN};
+    return add(evidence, TGD_CUSTOM_FUNCTION, TGD_DETAIL_GRADIENT_NONE, blamed, NULL, &place);
 }
 
 /* ---- gradients written to ---- */
@@ -334,7 +380,9 @@ tgd_status tgd_find_custom(tgd_evidence *evidence)
     const tgd_report *report = evidence->report;
     tgd_status status = report->refused ? TGD_OK : find_kept(evidence);
     for (size_t i = 0; i < report->n_events && status == TGD_OK; i++) {
-        if (report->events[i].kind == TGD_EVENT_STOPPED) {
+        if (report->events[i].kind == TGD_EVENT_LACKED) {
+            status = judge_lacked(evidence, &report->events[i]);
+        } else if (report->events[i].kind == TGD_EVENT_STOPPED) {
             status = judge_stop(evidence, &report->events[i]);
         } else if (report->events[i].kind == TGD_EVENT_WRITTEN) {
             status = judge_written(evidence, &report->events[i]);

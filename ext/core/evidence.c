@@ -292,6 +292,9 @@ tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
         status = tgd_find_packed(&evidence);
     }
     if (status == TGD_OK) {
+        status = tgd_find_foreign(&evidence);
+    }
+    if (status == TGD_OK) {
         status = tgd_find_custom(&evidence);
     }
     if (status == TGD_OK) {

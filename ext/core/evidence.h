@@ -50,6 +50,8 @@ tgd_status tgd_locate_nodes(tgd_evidence *evidence);
 tgd_status tgd_find_culprits(tgd_evidence *evidence);
 /* Changes behind saved-tensor hooks and checkpoints (silent.c). */
 tgd_status tgd_find_packed(tgd_evidence *evidence);
+/* Changes that only checksums show (foreign.c). */
+tgd_status tgd_find_foreign(tgd_evidence *evidence);
 /* What custom Functions and hooks did wrong (custom.c). */
 tgd_status tgd_find_custom(tgd_evidence *evidence);
 /* Where the way from parameters to the roots was cut. */

@@ -162,6 +162,7 @@ void tgd_graph_clear(tgd_graph *graph)
     free(graph->types);
     free(graph->roots);
     free(graph->packed);
+    free(graph->sums);
     *graph = (tgd_graph){0};
 }
 
@@ -171,7 +172,8 @@ uint64_t tgd_graph_bytes(const tgd_graph *graph)
            graph->input_capacity * sizeof *graph->inputs + graph->saved_capacity * sizeof *graph->saved +
            graph->storage_capacity * sizeof *graph->storages + graph->leaf_capacity * sizeof *graph->leaves +
            graph->hooks_capacity * sizeof *graph->hooks + graph->type_capacity * sizeof *graph->types +
-           graph->n_roots * sizeof *graph->roots + graph->packed_capacity * sizeof *graph->packed + graph->string_capacity * sizeof *graph->strings +
+           graph->n_roots * sizeof *graph->roots + graph->packed_capacity * sizeof *graph->packed +
+           graph->sum_capacity * sizeof *graph->sums + graph->string_capacity * sizeof *graph->strings +
            graph->shapes.capacity * sizeof *graph->shapes.at +
            graph->shapes.number_capacity * sizeof *graph->shapes.numbers;
 }

@@ -133,13 +133,15 @@ typedef struct tgd_graph {
     tgd_type_row *types;
     tgd_root_row *roots;
     tgd_packed_row *packed;
+    uint64_t *sums; /* as saved, with checksums: of the bytes, 0 = none; else NULL */
     char **strings; /* Owned, each Owned: names of Python classes */
     tgd_shapes shapes;
     uint32_t n_nodes, n_edges, n_inputs, n_saved, n_storages, n_leaves, n_hooks, n_types, n_roots, n_strings,
         n_packed;
     uint32_t node_capacity, edge_capacity, input_capacity, saved_capacity, storage_capacity, leaf_capacity,
-        hooks_capacity, type_capacity, string_capacity, packed_capacity;
+        hooks_capacity, type_capacity, string_capacity, packed_capacity, sum_capacity;
     uint32_t n_null_edges;
+    bool checksum; /* set before the walk */
     unsigned *shares; /* how many reports use these arrays; Owned by them together */
 } tgd_graph;
 

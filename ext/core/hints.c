@@ -53,6 +53,9 @@ static const char *silent_hint(const tgd_finding_row *row)
     case TGD_DETAIL_PACKED:
         return "use the out-of-place form (x = x + y), or clone() the tensor before writing to it; or let the pack hook "
                "return a copy";
+    case TGD_DETAIL_FOREIGN:
+        return "look for an array that shares this memory (x.numpy(), torch.from_numpy, DLPack) and is filled again "
+               "before backward: hand a copy to PyTorch (torch.tensor(array), x.clone())";
     case TGD_DETAIL_RECOMPUTED_LEAF:
         return "call backward() before optimizer.step(), or before whatever else writes to this parameter; or run the "
                "forward again after the write";
@@ -73,6 +76,9 @@ static const char *custom_hint(const tgd_finding_row *row)
         return "give each gradient the shape, dtype and device of its input: sum over what was broadcast, reshape, to()";
     case TGD_DETAIL_GRADIENT_KIND:
         return "return a tensor for each tensor argument of forward, and None for every other argument";
+    case TGD_DETAIL_GRADIENT_NONE:
+        return "return a gradient for every input that requires grad; if this one is a constant to the op, hand in "
+               "x.detach()";
     case TGD_DETAIL_GRADIENT_WRITTEN:
         return "compute a new tensor (g * 3, not g.mul_(3)), or clone() the gradient before writing to it";
     case TGD_DETAIL_GRADIENT_HOOK:

@@ -49,11 +49,13 @@ typedef enum tgd_detail {
     TGD_DETAIL_RECOMPUTED,      /* a checkpoint writes to it again before backward reads it */
     TGD_DETAIL_MAY_RECOMPUTE,   /* the same, if it saves something after the write */
     TGD_DETAIL_RECOMPUTED_LEAF, /* a checkpoint reads leaf `other` again, as it is by then */
+    TGD_DETAIL_FOREIGN,          /* its bytes changed, and no op wrote to it */
     TGD_DETAIL_RECOMPUTED_INPUT, /* the same of what was computed before the checkpoint */
     /* custom Functions and hooks (custom.c) */
     TGD_DETAIL_GRADIENT_COUNT,   /* backward returned another number of gradients than forward has inputs */
     TGD_DETAIL_GRADIENT_SHAPE,   /* a gradient of another shape, dtype or device than the input */
     TGD_DETAIL_GRADIENT_KIND,    /* something that is no tensor, or a gradient for what is none */
+    TGD_DETAIL_GRADIENT_NONE,    /* returned None for an input that backward wants a gradient for */
     TGD_DETAIL_GRADIENT_WRITTEN, /* wrote into the gradient it was given */
     TGD_DETAIL_GRADIENT_HOOK,    /* the same, by a hook */
     TGD_DETAIL_KEPT              /* what forward computed is a constant in the second derivative */

@@ -162,6 +162,11 @@ static void silent_fate(tgd_text *text, const tgd_report *report, const tgd_find
                            "version behind hooks: backward will use the new values and give a wrong gradient, without "
                            "an error");
         break;
+    case TGD_DETAIL_FOREIGN:
+        tgd_text_str(text, "does not hold the values any more that it was saved with, and no op of PyTorch wrote to it: "
+                           "numpy, DLPack or another library did, through memory that it shares. Backward will use the "
+                           "new values and give a wrong gradient, without an error");
+        break;
     case TGD_DETAIL_RECOMPUTED:
         tgd_text_str(text, "was changed in place after it was saved. The checkpoint runs the change again before backward "
                            "reads the tensor, and PyTorch checks no version there: the gradient will be wrong, without "
@@ -294,6 +299,10 @@ static void custom_message(tgd_text *text, const tgd_report *report, const tgd_f
         tgd_text_str(text, " has a hook that wrote into the gradient it was given, while somebody else still needs it "
                            "(another branch of the graph, a retained grad): that one is wrong now, without an error");
         return;
+    case TGD_DETAIL_GRADIENT_NONE:
+        tgd_text_str(text, " returned None for an input that requires grad: nothing behind that input gets a gradient, "
+                           "without an error");
+        return;
     case TGD_DETAIL_KEPT:
         tgd_text_str(text, report->graph.types[report->graph.nodes[row->node].type].kind == TGD_NODE_PYTHON
                                ? " uses in its backward what its forward computed and kept. "
@@ -371,6 +380,7 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
     case TGD_DETAIL_GRADIENT_COUNT:
     case TGD_DETAIL_GRADIENT_SHAPE:
     case TGD_DETAIL_GRADIENT_KIND:
+    case TGD_DETAIL_GRADIENT_NONE:
     case TGD_DETAIL_GRADIENT_WRITTEN:
     case TGD_DETAIL_GRADIENT_HOOK:
     case TGD_DETAIL_KEPT:

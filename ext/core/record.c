@@ -17,6 +17,7 @@ void tgd_record_free(const tgd_record *record)
     free(owned->writes);
     free(owned->runs);
     free(owned->taken);
+    free(owned->sums);
     free(owned->ids);
     free(owned);
 }

@@ -113,10 +113,20 @@ typedef struct tgd_taken_row {
     uint64_t run; /* time of the run */
 } tgd_taken_row;
 
+/* The bytes of a saved tensor when its node was made, in a recording with checksums. */
+typedef struct tgd_sum_row {
+    uint64_t time;
+    uint64_t sequence_nr, thread; /* of the node */
+    uint64_t sum;
+    uint32_t place;   /* the how-manieth of what the node saved */
+    uint32_t version; /* of the tensor */
+} tgd_sum_row;
+
 /* What only shows while a backward runs. Nodes and storages by address: the run keeps them alive. */
 typedef enum tgd_event_kind {
     TGD_EVENT_WRITTEN, /* code that a node (or a hook of it) ran wrote into a gradient that came to the node */
     TGD_EVENT_MET,     /* a gradient of the run's own, written before, came to this node as well */
+    TGD_EVENT_LACKED,  /* no gradient at all came to this node; or not all, and it is written in Python */
     TGD_EVENT_STOPPED  /* the last node that ran before the run failed */
 } tgd_event_kind;
 
@@ -144,8 +154,9 @@ typedef struct tgd_record {
     tgd_write_row *writes; /* Owned, by time */
     tgd_run_row *runs;     /* Owned, by time */
     tgd_taken_row *taken;  /* Owned, unordered between threads */
+    tgd_sum_row *sums;     /* Owned, unordered between threads */
     tgd_identity *ids;     /* Owned */
-    uint32_t n_ops, n_writes, n_runs, n_taken, n_ids;
+    uint32_t n_ops, n_writes, n_runs, n_taken, n_sums, n_ids;
     uint64_t dropped; /* rows that did not fit: the record has holes */
     uint64_t began;   /* time of the first moment it covers */
 } tgd_record;

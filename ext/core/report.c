@@ -217,6 +217,7 @@ static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_erro
 static tgd_status make(tgd_report *report, tgd_lookup *lookup, const tgd_request *request, tgd_error *err)
 {
     uint8_t *end_points = NULL;
+    report->graph.checksum = request->checksum != 0;
     tgd_status status = tgd_graph_walk(&report->graph, lookup, request->roots, request->n_roots, err);
     if (status == TGD_OK) {
         tgd_decide_states(&report->graph, lookup);

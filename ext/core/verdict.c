@@ -52,6 +52,13 @@ static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_
 static void verdict_of_custom(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
     bool written = row->kind == TGD_GRADIENT_MODIFIED, kept = row->detail == TGD_DETAIL_KEPT;
+    if (row->detail == TGD_DETAIL_GRADIENT_NONE) {
+        tgd_text_str(text, "backward() runs, but ");
+        tgd_node_phrase(text, report, row->node);
+        tgd_text_str(text, " returns None for an input that requires grad");
+        verdict_culprit(text, report, row);
+        return;
+    }
     tgd_text_str(text, written ? "a gradient is wrong, without an error: "
                        : kept  ? "a second derivative will be wrong, without an error: "
                                : "backward() raises at ");

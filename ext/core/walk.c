@@ -167,6 +167,15 @@ static int add_saved(void *context, const tgd_torch_saved *saved)
         return 1;
     }
     graph->saved = rows;
+    if (graph->checksum) {
+        uint64_t *sums = tgd_grow(graph->sums, &graph->sum_capacity, (size_t)graph->n_saved + 1, sizeof *sums);
+        if (sums == NULL) {
+            w->status = tgd_fail_memory(w->err);
+            return 1;
+        }
+        graph->sums = sums;
+        sums[graph->n_saved] = tgd_torch_tensor_sum((const tgd_torch_tensor *)(uintptr_t)saved->tensor.address);
+    }
     const tgd_torch_tensor_info *tensor = &saved->tensor;
     tgd_saved_row row = {
         .name = saved->name,

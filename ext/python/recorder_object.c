@@ -19,6 +19,7 @@ typedef struct recorder {
     PyObject *text;         /* Owned str, with failed; NULL for any but PyTorch's own RuntimeError */
     const PyObject *object; /* identity alone, never dereferenced */
     bool on, complained;
+    int checksum;
     struct recorder *next; /* Owned reference, while it is on: the one that was on before */
 } recorder;
 
@@ -190,14 +191,18 @@ static int keep_params(recorder *self, PyObject *params)
 
 static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"params", NULL};
+    static char *names[] = {"params", "checksum", NULL};
     PyObject *params = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:record", names, &params)) {
+    int checksum = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O$p:record", names, &params, &checksum)) {
         return NULL;
     }
     recorder *self = (recorder *)type->tp_alloc(type, 0);
     if (self != NULL && (keep_params(self, params) < 0 || (self->reports = PyList_New(0)) == NULL)) {
         Py_CLEAR(self);
+    }
+    if (self != NULL) {
+        self->checksum = checksum;
     }
     return (PyObject *)self;
 }
@@ -256,6 +261,7 @@ static PyObject *recorder_enter(PyObject *object, PyObject *args)
         tgd_py_patches_unwatch();
         return tgd_py_raise(tgd_py_state_of(object), status, &err, NULL);
     }
+    tgd_observe_want_checksums(self->checksum);
     self->next = first_on;
     first_on = (recorder *)Py_NewRef(object);
     if (tgd_py_is_instance(self->params, "torch.nn", "Module") == 1) {
@@ -288,6 +294,7 @@ static PyObject *recorder_exit(PyObject *object, PyObject *args)
         }
     }
     Py_BEGIN_ALLOW_THREADS
+    tgd_observe_want_checksums(-self->checksum);
     tgd_observe_stop();
     Py_END_ALLOW_THREADS
     tgd_py_patches_unwatch();
@@ -361,9 +368,12 @@ static PyGetSetDef recorder_getset[] = {
 };
 
 PyDoc_STRVAR(recorder_doc,
-             "record(params=None)\n--\n\n"
+             "record(params=None, *, checksum=False)\n--\n\n"
              "Record what runs inside a with block, for one step or a few, so that a report names lines.\n\n"
-             "params  names the leaves, as in inspect(); of a module also the paths of the modules in it\n\n"
+             "params    names the leaves, as in inspect(); of a module also the paths of the modules in it\n"
+             "checksum  sum up every tensor on the CPU that an op saves, when it is saved and for each report,\n"
+             "          so that writes by numpy, DLPack and other libraries show. Reads all of them at the speed\n"
+             "          of memory; those of custom Functions are left out.\n\n"
              "    with torchgraphdbg.record(params=model) as rec:\n"
              "        loss = criterion(model(x), y)\n"
              "        loss.backward()\n"

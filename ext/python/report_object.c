@@ -51,6 +51,7 @@ static tgd_status capture_since(tgd_report **out, const tgd_request *request, ui
         complete.record = record;
         complete.resolve = tgd_py_resolve_place;
         complete.trace = tgd_py_trace;
+        complete.checksum = tgd_observe_checksums();
         status = tgd_report_capture(out, &complete, err);
     }
     tgd_record_free(record);

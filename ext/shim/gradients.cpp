@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "node_class.h"
+
 namespace tgd
 {
 namespace
@@ -105,6 +107,41 @@ void add(const tgd_event_row &event)
     }
 }
 
+void add_lacked(std::uint64_t run, std::uint64_t node)
+{
+    tgd_event_row event{};
+    event.kind = TGD_EVENT_LACKED;
+    event.time = tick();
+    event.run = run;
+    event.node = node;
+    event.place = nowhere;
+    add(event);
+}
+
+/* A node that got no gradient tells something if a Python node that had all of its own is to blame; so those that had
+   not are told with it. */
+void look_for_none(thread_state &t, const at::RecordFunction &fn, const Node &node, std::uint64_t address)
+{
+    std::size_t n = 0, undefined = 0;
+    for (const c10::IValue &value : fn.inputs()) {
+        n++;
+        undefined += value.isTensor() && !value.toTensor().defined() ? 1u : 0u;
+    }
+    if (undefined == 0) {
+        return;
+    }
+    if (class_of(node).kind == TGD_NODE_PYTHON && t.lacking.size() < most_runs) {
+        t.lacking.push_back(address);
+    }
+    if (undefined == n) {
+        for (const std::uint64_t lacking : t.lacking) {
+            add_lacked(t.task_run, lacking);
+        }
+        t.lacking.clear();
+        add_lacked(t.task_run, address);
+    }
+}
+
 /* Does a gradient that was written before come to this node too? */
 void meet(std::uint64_t run, std::uint64_t storage, std::uint64_t node)
 {
@@ -133,8 +170,12 @@ void meet(std::uint64_t run, std::uint64_t storage, std::uint64_t node)
 void gradients_arrived(thread_state &t, const at::RecordFunction &fn, const Node &node)
 {
     const auto address = reinterpret_cast<std::uintptr_t>(&node);
+    if (t.last_run != t.task_run) {
+        t.lacking.clear();
+    }
     t.last_node = address;
     t.last_run = t.task_run;
+    look_for_none(t, fn, node, address);
     last_node.store(address, std::memory_order_relaxed);
     last_run.store(t.task_run, std::memory_order_relaxed);
     for (const c10::IValue &value : fn.inputs()) {

@@ -16,6 +16,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "checksum.h"
 #include "compat.h"
 #include "factors.h"
 #include "gradients.h"
@@ -233,6 +234,9 @@ void op_ended(const at::RecordFunction &fn)
         t.op.flags |= TGD_OP_THREW;
     } else if (t.live) {
         outputs_of(fn, t);
+    }
+    if (!threw && t.live && (t.op.flags & TGD_OP_GRAD_MODE) && checksums_wanted()) {
+        sum_outputs(t, fn);
     }
     {
         std::lock_guard<std::mutex> lock(t.log->mutex);

@@ -32,6 +32,10 @@ void tgd_observe_stop(void);
 tgd_status tgd_observe_start_light(const tgd_observer *observer, tgd_error *err);
 void tgd_observe_stop_light(void);
 
+/* From here on (more = 1), or no longer (-1), checksums of what nodes save are recorded as well. Calls count. */
+void tgd_observe_want_checksums(int more);
+int tgd_observe_checksums(void);
+
 /* A copy of everything since `since` (0: everything held), all threads merged by time. Any thread. */
 tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_error *err);
 

@@ -71,6 +71,11 @@ void gather(generation &all, const generation &part, std::uint64_t since)
             all.writes.push_back(*row);
         }
     }
+    for (auto row = from(part.sums, since, time); row != part.sums.end(); ++row) {
+        if (row->time >= since) {
+            all.sums.push_back(*row);
+        }
+    }
     auto run = [](const tgd_taken_row &row) { return row.run; };
     for (auto row = from(part.taken, since, run); row != part.taken.end(); ++row) {
         if (row->run >= since) {
@@ -185,6 +190,8 @@ extern "C" tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_err
         record->writes = copy_rows(all.writes);
         record->runs = copy_rows(runs);
         record->taken = copy_rows(all.taken);
+        record->sums = copy_rows(all.sums);
+        record->n_sums = static_cast<std::uint32_t>(all.sums.size());
         record->ids = copy_rows(all.ids);
         record->n_ops = static_cast<std::uint32_t>(all.ops.size());
         record->n_writes = static_cast<std::uint32_t>(all.writes.size());

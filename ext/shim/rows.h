@@ -29,11 +29,13 @@ struct generation {
     std::vector<tgd_op_row> ops;
     std::vector<tgd_write_row> writes;
     std::vector<tgd_taken_row> taken;
+    std::vector<tgd_sum_row> sums;
     std::vector<tgd_identity> ids;
 
     bool full() const
     {
         return ops.size() >= most_rows || writes.size() >= most_rows || taken.size() >= most_rows ||
+               sums.size() >= most_rows ||
                ids.size() >= most_ids;
     }
     std::size_t rows() const
@@ -85,6 +87,7 @@ struct thread_state {
     std::vector<arrived_gradient> gradients; /* of the nodes that run, innermost last */
     std::vector<tgd_event_row> by_hooks;     /* writes since the last node began, by hooks of the next one */
     std::uint64_t last_node = 0, last_run = 0;
+    std::vector<std::uint64_t> lacking;      /* nodes written in Python that did not get all gradients in last_run */
 
     ~thread_state()
     {

@@ -63,6 +63,10 @@ typedef struct tgd_torch_tensor_info {
 /* sizes and strides point into the tensor, or into a thread-local buffer until the next call on this thread. */
 void tgd_torch_tensor_read(const tgd_torch_tensor *tensor, tgd_torch_tensor_info *out);
 
+/* A checksum of the values of a tensor on the CPU, 0 where none can be had. Of what repeats (stride 0) each value counts
+   once. Not for keeping secrets. NULL is no tensor. */
+uint64_t tgd_torch_tensor_sum(const tgd_torch_tensor *tensor);
+
 /* The node backward() would start at from this tensor: its grad_fn, made anew for a view whose base changed in
    place (as backward itself would do), or the AccumulateGrad of a leaf that has one, or NULL. The tensor keeps
    it alive. Also says which output of the node it is. */

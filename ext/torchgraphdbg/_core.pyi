@@ -310,7 +310,7 @@ def load(path: _Path) -> Report:
 class record:
     """Record what runs inside a with block, for one step or a few, so that a report names lines."""
 
-    def __new__(cls, params: _Params | None = None) -> record: ...
+    def __new__(cls, params: _Params | None = None, *, checksum: bool = False) -> record: ...
     def __enter__(self) -> record:
         """Start recording."""
     def __exit__(

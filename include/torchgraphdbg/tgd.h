@@ -79,6 +79,7 @@ typedef struct tgd_request {
     int (*trace)(const tgd_torch_node *node, struct tgd_trace *out);
     const struct tgd_refusal *refusal; /* what PyTorch refused, where that is what the report is about */
     const struct tgd_values *values;   /* what a watch knows beside the graph (ext/core/values.h), or NULL */
+    int checksum; /* sum up the saved tensors, to compare with what the record holds */
     const struct tgd_aftermath *aftermath; /* of the run that a report was made before, when it is judged again */
 } tgd_request;
 

@@ -82,6 +82,65 @@ def test_the_return_that_hands_back_so_many():
     assert rec.report().ok
 
 
+class TwoInputs(Function):
+    """returns: which of its inputs get a gradient; materialise: whether None comes in for an output that is unused"""
+    returns, materialise = (True, True), True
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(TwoInputs.materialise)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, gx, gy):
+        gx = None if gx is None or not TwoInputs.returns[0] else gx * 2
+        gy = None if gy is None or not TwoInputs.returns[1] else gy * 3
+        return gx, gy
+
+
+@pytest.mark.parametrize("returns", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("leaves", [True, False])
+def test_none_where_a_gradient_is_due(returns, leaves, monkeypatch):
+    monkeypatch.setattr(TwoInputs, "returns", returns)
+    a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    with tgd.record(params={"a": a, "b": b}) as rec:
+        x, y = TwoInputs.apply(*((a, b) if leaves else (a * 2, (b * 2).exp())))
+        (x + y).sum().backward()
+    assert [a.grad is not None, b.grad is not None] == list(returns)
+    if all(returns):
+        assert rec.report().ok
+        return
+    finding, = loud(rec.report())
+    assert (finding.kind, finding.severity, finding.node.name) == ("custom-function", "warning", "TwoInputsBackward")
+    assert finding.where.line == line_of(TwoInputs.backward, "return gx, gy") and "None" in finding.message
+
+
+@pytest.mark.parametrize("materialise", [True, False])
+def test_none_for_an_output_that_is_not_used(materialise, monkeypatch):
+    monkeypatch.setattr(TwoInputs, "materialise", materialise)
+    a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    with tgd.record() as rec:
+        TwoInputs.apply(a * 2, b * 2)[0].sum().backward()
+    assert (b.grad is None) == (not materialise) and rec.report().ok
+
+
+def test_none_for_a_frozen_input(monkeypatch):
+    monkeypatch.setattr(TwoInputs, "returns", (True, False))
+    a = torch.ones(3, requires_grad=True)
+    with tgd.record() as rec:
+        sum(TwoInputs.apply(a, torch.ones(3))).sum().backward()
+    assert rec.report().ok
+
+
+def test_none_that_another_way_makes_up_for(monkeypatch):
+    monkeypatch.setattr(TwoInputs, "returns", (True, False))
+    a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    with tgd.record() as rec:
+        x, y = TwoInputs.apply(a, b)
+        (x + y + b).sum().backward()
+    assert b.grad is not None and rec.report().ok
+
+
 def test_an_error_of_the_backward_itself_is_not_ours():
     class Fails(Function):
         @staticmethod
