@@ -347,7 +347,7 @@ static tgd_status backward_op(keeper *k, const tgd_op_row *op)
                          ? node_numbered(&report->graph, id >> 48 & 0x7FFF, id >> 8 & UINT64_C(0xFFFFFFFFFF))
                          : TGD_NONE;
         if (w != TGD_NONE && report->order[w] != TGD_NONE) {
-            return add(evidence, TGD_CUSTOM_FUNCTION, TGD_DETAIL_KEPT, v == TGD_NONE ? w : v, made->name, &made->place);
+            return add(evidence, TGD_CUSTOM_FUNCTION, TGD_DETAIL_CONSTANT, v == TGD_NONE ? w : v, made->name, &made->place);
         }
     }
     return keep(k, op, *used);

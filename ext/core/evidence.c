@@ -36,7 +36,12 @@ static void sort(tgd_sorted *rows, uint32_t n)
 
 tgd_status tgd_evidence_open(tgd_evidence *evidence, tgd_report *report, tgd_error *err)
 {
-    const tgd_record *record = report->record;
+    return tgd_evidence_open_record(evidence, report, report->record, err);
+}
+
+tgd_status tgd_evidence_open_record(tgd_evidence *evidence, tgd_report *report, const tgd_record *record,
+                                    tgd_error *err)
+{
     *evidence = (tgd_evidence){.report = report, .record = record, .err = err};
     evidence->ops = room(record->n_ops);
     evidence->by_counter = room(record->n_writes);

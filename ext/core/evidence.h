@@ -26,6 +26,9 @@ typedef struct tgd_evidence {
 /* Release with tgd_evidence_close() in any case. */
 tgd_status tgd_evidence_open(tgd_evidence *evidence, tgd_report *report, tgd_error *err);
 void tgd_evidence_close(tgd_evidence *evidence);
+/* The same over another record than the report's own: one that reaches further. */
+tgd_status tgd_evidence_open_record(tgd_evidence *evidence, tgd_report *report, const tgd_record *record,
+                                    tgd_error *err);
 
 /* The op that made a node, or NULL: it was made before the recorder began, or its row is gone. */
 const tgd_op_row *tgd_evidence_op(const tgd_evidence *evidence, tgd_node v);

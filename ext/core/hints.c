@@ -188,6 +188,12 @@ void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding)
         tgd_text_str(text, report->words[finding].hint == NULL ? "" : report->words[finding].hint);
         return;
     }
-    bool value = tgd_finding_is_value(report, finding);
-    tgd_text_str(text, value ? tgd_value_hint(report, finding) : hint_of(report, &report->findings[finding]));
+    const tgd_finding_row *row = &report->findings[finding];
+    if (tgd_finding_is_value(report, finding)) {
+        tgd_text_str(text, tgd_value_hint(report, finding));
+    } else if (tgd_is_of_steps(row)) {
+        tgd_text_str(text, tgd_steps_hint(row));
+    } else if (!tgd_carrier_hint(text, report, row)) {
+        tgd_text_str(text, hint_of(report, row));
+    }
 }

@@ -58,7 +58,19 @@ typedef enum tgd_detail {
     TGD_DETAIL_GRADIENT_NONE,    /* returned None for an input that backward wants a gradient for */
     TGD_DETAIL_GRADIENT_WRITTEN, /* wrote into the gradient it was given */
     TGD_DETAIL_GRADIENT_HOOK,    /* the same, by a hook */
-    TGD_DETAIL_KEPT              /* what forward computed is a constant in the second derivative */
+    TGD_DETAIL_CONSTANT,         /* what forward computed is a constant in the second derivative */
+    /* several steps: `other` is a fact */
+    TGD_DETAIL_NO_OPTIMIZER,   /* in no optimizer */
+    TGD_DETAIL_OPTIMIZES_OLD,  /* an optimizer holds what it has replaced */
+    TGD_DETAIL_RATE_ZERO,      /* the learning rate is 0 */
+    TGD_DETAIL_NO_SCHEDULER,   /* the same, and the scheduler was never stepped */
+    TGD_DETAIL_GRADIENT_ZEROED, /* by zero_grad, between backward and step */
+    TGD_DETAIL_GRADIENT_GONE,  /* None when the step came */
+    TGD_DETAIL_GRAD_HAS_GRAPH, /* .grad of `count` leaves has a grad_fn */
+    TGD_DETAIL_CYCLE,          /* `count` ctx keep an output of their own */
+    TGD_DETAIL_GROWS,          /* each step's graph holds those of the steps before */
+    TGD_DETAIL_KEPT,           /* tensors of several steps are alive with their graphs */
+    TGD_DETAIL_PARALLEL        /* `count` like parts, joined, and no backward yet */
 } tgd_detail;
 
 /* The leaf whose storage a saved tensor lives in (itself, or a view of it), or TGD_NONE. */

@@ -303,7 +303,7 @@ static void custom_message(tgd_text *text, const tgd_report *report, const tgd_f
         tgd_text_str(text, " returned None for an input that requires grad: nothing behind that input gets a gradient, "
                            "without an error");
         return;
-    case TGD_DETAIL_KEPT:
+    case TGD_DETAIL_CONSTANT:
         tgd_text_str(text, report->graph.types[report->graph.nodes[row->node].type].kind == TGD_NODE_PYTHON
                                ? " uses in its backward what its forward computed and kept. "
                                : " comes from the backward of a custom Function, which uses what its forward computed and "
@@ -383,7 +383,7 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
     case TGD_DETAIL_GRADIENT_NONE:
     case TGD_DETAIL_GRADIENT_WRITTEN:
     case TGD_DETAIL_GRADIENT_HOOK:
-    case TGD_DETAIL_KEPT:
+    case TGD_DETAIL_CONSTANT:
         custom_message(text, report, row);
         break;
     default:
@@ -588,8 +588,14 @@ void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding)
         tgd_text_str(text, report->words[finding].message);
         return;
     }
-    message(text, report, &report->findings[finding]);
-    culprit_phrase(text, report, &report->findings[finding]);
+    const tgd_finding_row *row = &report->findings[finding];
+    if (tgd_is_of_steps(row)) {
+        tgd_steps_message(text, report, row);
+        return;
+    }
+    message(text, report, row);
+    culprit_phrase(text, report, row);
+    tgd_carrier_message(text, report, row);
 }
 
 /* ---- snprintf's manners for tgd.h ---- */

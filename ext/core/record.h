@@ -54,7 +54,8 @@ enum {
     TGD_OP_RESIZED = 1u << 7,     /* of a write: the storage itself was given another size */
     TGD_OP_MADE = 1u << 8,        /* of an op in a backward that makes a graph: maker_nr and maker_thread are set */
     TGD_OP_MASKS = 1u << 9,       /* of a write under saved-tensor hooks: it multiplied by zeros and ones alone */
-    TGD_OP_KEEPS_SIGN = 1u << 10   /* the same: by nothing below zero */
+    TGD_OP_KEEPS_SIGN = 1u << 10, /* the same: by nothing below zero */
+    TGD_OP_MARK = 1u << 12        /* of a write: none at all, a step() or zero_grad() of an optimizer began here */
 };
 
 /* Identity of a tensor: 0 = none. With bit 63: made by a node, (thread, sequence_nr, output_nr), which never comes

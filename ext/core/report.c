@@ -17,6 +17,29 @@ tgd_status tgd_report_add(tgd_report *report, tgd_finding_row row, tgd_error *er
     return TGD_OK;
 }
 
+static char *copy_of(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *made = malloc(size);
+    return made == NULL ? NULL : memcpy(made, text, size);
+}
+
+tgd_status tgd_report_fact(tgd_report *report, tgd_fact_row row, const char *name, uint32_t *out, tgd_error *err)
+{
+    tgd_fact_row *rows = tgd_grow(report->facts, &report->fact_capacity, (size_t)report->n_facts + 1, sizeof *rows);
+    if (rows == NULL) {
+        return tgd_fail_memory(err);
+    }
+    report->facts = rows;
+    row.name = name == NULL ? NULL : copy_of(name);
+    if (name != NULL && row.name == NULL) {
+        return tgd_fail_memory(err);
+    }
+    *out = report->n_facts;
+    rows[report->n_facts++] = row;
+    return TGD_OK;
+}
+
 static tgd_status check(const tgd_request *request, tgd_error *err)
 {
     if (request == NULL || request->roots == NULL || request->n_roots == 0) {
@@ -203,6 +226,15 @@ static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_erro
     if (status == TGD_OK) {
         status = tgd_judge_record(report, err);
     }
+    if (status == TGD_OK && !only_refused) {
+        status = tgd_judge_carried(report, request, err);
+    }
+    if (status == TGD_OK && !only_refused) {
+        status = tgd_judge_retained(report, request, err);
+    }
+    if (status == TGD_OK && !only_refused) {
+        status = tgd_judge_weights(report, request, err);
+    }
     if (status == TGD_OK) {
         tgd_judge_raised(report);
         status = sort_findings(report, err);
@@ -251,6 +283,9 @@ static tgd_report *new_report(const tgd_request *request, tgd_error *err)
     report->has_parameters = request->parameters != NULL;
     report->has_inputs = request->inputs != NULL;
     report->create_graph = request->create_graph != 0;
+    report->captures = request->captures != 0;
+    report->attempted = request->attempted != 0;
+    report->asked = request->asked;
     return report;
 }
 
@@ -307,6 +342,28 @@ static tgd_status copy_order(tgd_report *to, const tgd_report *from, tgd_error *
     return TGD_OK;
 }
 
+/* Where nobody gives others, the parameters stay as they were read: the tensors may be gone. */
+static tgd_status copy_parameters(tgd_report *to, const tgd_report *from, tgd_error *err)
+{
+    size_t n = from->n_parameters, n_leaves = from->graph.n_leaves;
+    to->has_parameters = from->has_parameters;
+    to->leaf_parameter = malloc((n_leaves + 1) * sizeof *to->leaf_parameter);
+    to->parameters = n == 0 ? NULL : malloc(n * sizeof *to->parameters);
+    if (to->leaf_parameter == NULL || (to->parameters == NULL && n > 0)) {
+        return tgd_fail_memory(err);
+    }
+    memcpy(to->leaf_parameter, from->leaf_parameter, n_leaves * sizeof *to->leaf_parameter);
+    for (uint32_t i = 0; i < n; i++) {
+        to->parameters[i] = from->parameters[i];
+        to->parameters[i].name = copy_of(from->parameters[i].name);
+        if (to->parameters[i].name == NULL) {
+            return tgd_fail_memory(err);
+        }
+        to->n_parameters++;
+    }
+    return TGD_OK;
+}
+
 static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_request *request, tgd_error *err)
 {
     tgd_lookup lookup = {0};
@@ -319,7 +376,9 @@ static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_r
             *known = i;
         }
     }
-    if (status == TGD_OK) {
+    if (status == TGD_OK && request->parameters == NULL) {
+        status = copy_parameters(report, from, err);
+    } else if (status == TGD_OK) {
         status = read_parameters(report, &lookup, request, err);
     }
     tgd_lookup_clear(&lookup);
@@ -347,7 +406,8 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
     const tgd_values before = {.ran = report->ran, .raised = report->raised, .occasion = report->occasion};
     const tgd_values *values = request->values == NULL ? &before : request->values;
     tgd_request only = {.parameters = request->parameters, .n_parameters = request->n_parameters,
-                        .create_graph = report->create_graph, .values = values};
+                        .create_graph = report->create_graph, .captures = report->captures, .asked = report->asked,
+                        .attempted = report->attempted, .census = request->census, .values = values};
     tgd_report *made = new_report(&only, err);
     if (made == NULL) {
         return TGD_ENOMEM;
@@ -370,6 +430,10 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
     if (status == TGD_OK && report->refused) {
         status = tgd_keep_refusal(made, &report->refusal, err);
     }
+    if (request->record != NULL) {
+        tgd_record_keep(request->record);
+        made->later = request->record;
+    }
     if (status == TGD_OK) {
         status = tgd_values_keep(made, values, err);
     }
@@ -391,6 +455,11 @@ void tgd_report_free(tgd_report *report)
     }
     tgd_graph_clear(&report->graph);
     tgd_record_free(report->record);
+    tgd_record_free(report->later);
+    for (uint32_t i = 0; i < report->n_facts; i++) {
+        free(report->facts[i].name);
+    }
+    free(report->facts);
     free(report->refused_message);
     tgd_values_clear(report);
     free(report->events);

@@ -51,6 +51,15 @@ typedef struct tgd_source_row {
 typedef struct tgd_words_row {
     char *message, *hint; /* Owned; hint may be NULL */
 } tgd_words_row;
+/* What a finding about several steps says beside its row; a finding's `other` is its index. */
+typedef struct tgd_fact_row {
+    uint64_t bytes, nodes; /* held: of saved tensors; of the graph */
+    uint32_t count, steps; /* tensors or parameters; backwards or steps of an optimizer */
+    uint32_t where;        /* a second place, in sources or TGD_NONE */
+    tgd_node node;         /* or TGD_NONE */
+    const char *op;        /* at `where`, for ever, or NULL */
+    char *name;            /* Owned, or NULL */
+} tgd_fact_row;
 
 struct tgd_report {
     tgd_graph graph;
@@ -64,6 +73,9 @@ struct tgd_report {
     char *torch;                   /* Owned: what a report from a file was made with; NULL: this torch */
     uint64_t snapshot_bytes;       /* of the report that this one is a copy of; 0: it is none */
     const tgd_record *record;      /* Owned share, or NULL */
+    const tgd_record *later;       /* Owned share, or NULL: up to when it was judged again */
+    tgd_fact_row *facts;           /* Owned */
+    uint64_t asked;                /* in the record's time */
     char *refused_message;         /* Owned: PyTorch's, of a refused root; or NULL */
     tgd_refusal refusal;           /* where refused is set; message is refused_message */
     tgd_write_row refused_write;   /* refusal.write points here, or is NULL */
@@ -78,7 +90,7 @@ struct tgd_report {
     char *raised, *occasion;       /* Owned, or NULL: as in tgd_values */
     tgd_ran ran;                   /* when the snapshot was taken */
     uint32_t n_values;
-    uint32_t n_sources, source_capacity;
+    uint32_t n_sources, source_capacity, n_facts, fact_capacity;
     uint32_t n_traced; /* of the sources, the first: from the program's own anomaly mode */
     uint32_t n_parameters, n_findings, n_executed, n_groups, finding_capacity;
     uint32_t first_error; /* place in the order of the first node that raises, or n_executed */
@@ -87,6 +99,7 @@ struct tgd_report {
     uint32_t lost_input; /* the first of the request's inputs that is not in the graph, or TGD_NONE */
     bool recorded; /* made with a recorder's evidence, even where record is gone */
     bool refused;
+    bool attempted, captures; /* as in the request */
     bool root_fails; /* backward refuses the roots themselves */
     bool live;       /* while it is captured: the tensors that rows name by address are alive */
     size_t n_errors, n_warnings, n_notes;
@@ -124,8 +137,18 @@ tgd_status tgd_provenance_begin(tgd_report *report, tgd_error *err);
    did it, a finding gets its node's own line. */
 tgd_status tgd_judge_record(tgd_report *report, tgd_error *err);
 
+/* With a record or a census, about several steps: */
+/* what carried a freed graph into this one; */
+tgd_status tgd_judge_carried(tgd_report *report, const tgd_request *request, tgd_error *err);
+/* graphs that something keeps alive; */
+tgd_status tgd_judge_retained(tgd_report *report, const tgd_request *request, tgd_error *err);
+/* parameters that have a gradient and do not move. */
+tgd_status tgd_judge_weights(tgd_report *report, const tgd_request *request, tgd_error *err);
+
 /* Appends. */
 tgd_status tgd_report_add(tgd_report *report, tgd_finding_row row, tgd_error *err);
+/* The same; name is copied and may be NULL. *out is its index. */
+tgd_status tgd_report_fact(tgd_report *report, tgd_fact_row row, const char *name, uint32_t *out, tgd_error *err);
 
 /* ---- words (messages.c) ---- */
 void tgd_message_write(tgd_text *text, const tgd_report *report, size_t finding);

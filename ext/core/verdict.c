@@ -51,7 +51,7 @@ static void verdict_culprit(tgd_text *text, const tgd_report *report, const tgd_
 
 static void verdict_of_custom(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
-    bool written = row->kind == TGD_GRADIENT_MODIFIED, kept = row->detail == TGD_DETAIL_KEPT;
+    bool written = row->kind == TGD_GRADIENT_MODIFIED, kept = row->detail == TGD_DETAIL_CONSTANT;
     if (row->detail == TGD_DETAIL_GRADIENT_NONE) {
         tgd_text_str(text, "backward() runs, but ");
         tgd_node_phrase(text, report, row->node);
@@ -252,6 +252,8 @@ void tgd_verdict_write(tgd_text *text, const tgd_report *report)
         tgd_text_str(text, " is a leaf");
     } else if (first->kind == TGD_UNREACHED_PARAMETER) {
         verdict_of_unreached(text, report, 0);
+    } else if (tgd_is_of_steps(first)) {
+        tgd_steps_verdict(text, report, first);
     } else {
         verdict_of_fault(text, report, first);
     }

@@ -1,5 +1,7 @@
 #include "arguments.h"
 
+#include "living.h"
+#include "observe.h"
 #include "python_shim.h"
 #include <limits.h>
 
@@ -267,7 +269,22 @@ int tgd_py_arguments_read(tgd_py_arguments *out, PyObject *root, PyObject *param
         .inputs = out->inputs,
         .n_inputs = out->n_inputs,
         .create_graph = create_graph,
+        .asked = tgd_observe_now(),
     };
+    out->living = tgd_py_living_new(out->kept);
+    if (out->living == NULL || tgd_py_living_read(out->living, params, out->parameters, out->n_parameters) < 0) {
+        return -1;
+    }
+    out->request.census = tgd_py_living_census(out->living);
+    return 0;
+}
+
+int tgd_py_arguments_look_around(tgd_py_arguments *arguments)
+{
+    if (tgd_py_living_look_around(arguments->living) < 0) {
+        return -1;
+    }
+    arguments->request.census = tgd_py_living_census(arguments->living);
     return 0;
 }
 
@@ -276,6 +293,8 @@ void tgd_py_arguments_clear(tgd_py_arguments *arguments)
     PyMem_Free(arguments->roots);
     PyMem_Free(arguments->parameters);
     PyMem_Free((void *)arguments->inputs);
+    tgd_py_living_free(arguments->living);
+    arguments->living = NULL;
     Py_CLEAR(arguments->kept);
     Py_CLEAR(arguments->names);
 }

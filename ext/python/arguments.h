@@ -12,6 +12,7 @@ typedef struct tgd_py_arguments {
     const tgd_torch_tensor **inputs;
     size_t n_roots, n_parameters, n_inputs;
     size_t root_capacity, parameter_capacity, input_capacity;
+    struct tgd_py_living *living; /* Owned: what is alive beside them (living.h), or NULL */
     PyObject *kept;  /* Owned list: the tensors, nodes and encoded names that the arrays point into */
     PyObject *names; /* Owned set of the parameter names seen */
 } tgd_py_arguments;
@@ -25,6 +26,10 @@ typedef struct tgd_py_arguments {
 int tgd_py_arguments_read(tgd_py_arguments *out, PyObject *root, PyObject *params,
                           PyObject *inputs, int create_graph);
 void tgd_py_arguments_clear(tgd_py_arguments *arguments);
+
+/* Also look through the process for what keeps graphs and for optimizers: for a report that somebody asks for, not for
+   one that is made in passing. 0, or -1 with an exception. */
+int tgd_py_arguments_look_around(tgd_py_arguments *arguments);
 
 /* ---- shared by arguments.c and parameters.c ---- */
 

@@ -38,6 +38,7 @@ PyObject *tgd_py_attempt_report(const tgd_py_state *state, PyObject *params, con
         arguments.request.captures = a->captures;
         arguments.request.refusal = a->refusal;
         arguments.request.values = a->values;
+        arguments.request.attempted = a->refusal == NULL;
         report = tgd_py_report_new(state, &arguments.request);
     }
     tgd_py_arguments_clear(&arguments);

@@ -2,6 +2,7 @@
 
 #include "document.h"
 #include "paths.h"
+#include "recorder_object.h"
 #include "report_object.h"
 
 const char tgd_py_dump_doc[] =
@@ -210,7 +211,8 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     tgd_py_arguments arguments = {0};
     PyObject *report = NULL;
     int failed = read_targets(state, &to, path) < 0 || open_printer(&out, file, quiet) < 0 ||
-                 tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) < 0;
+                 tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) < 0 ||
+                 (tgd_py_recording() && tgd_py_arguments_look_around(&arguments) < 0);
     if (!failed) {
         report = tgd_py_report_new(state, &arguments.request);
     }

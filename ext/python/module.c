@@ -6,6 +6,7 @@
 #include "measure.h"
 #include "python_shim.h"
 #include "raise.h"
+#include "recorder_object.h"
 #include "report_object.h"
 #include "watch.h"
 
@@ -22,7 +23,8 @@ static PyObject *inspect_with(PyObject *module, PyObject *args, PyObject *keywor
     }
     tgd_py_arguments arguments;
     PyObject *report = NULL;
-    if (tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) == 0) {
+    if (tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) == 0 &&
+        (!tgd_py_recording() || tgd_py_arguments_look_around(&arguments) == 0)) {
         report = tgd_py_report_new(PyModule_GetState(module), &arguments.request);
     }
     tgd_py_arguments_clear(&arguments);

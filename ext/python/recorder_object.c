@@ -18,6 +18,7 @@ typedef struct recorder {
     PyTypeObject *raised;   /* Owned, with failed */
     PyObject *text;         /* Owned str, with failed; NULL for any but PyTorch's own RuntimeError */
     const PyObject *object; /* identity alone, never dereferenced */
+    tgd_record *seen; /* Owned: what was seen up to the end of the block; NULL while it is on */
     bool on, complained;
     int checksum;
     struct recorder *next; /* Owned reference, while it is on: the one that was on before */
@@ -167,6 +168,48 @@ static void explain(const recorder *self, PyObject *exception)
     PyErr_Clear();
 }
 
+/* ---- what happened after an attempt ---- */
+
+/* All that is held, for what grows does so over many steps. No record is no failure: the reports stand without. */
+static tgd_record *take_all(void)
+{
+    tgd_record *record = NULL;
+    tgd_error err = {.status = TGD_OK};
+    Py_BEGIN_ALLOW_THREADS
+    (void)tgd_observe_take(&record, 0, &err);
+    Py_END_ALLOW_THREADS
+    return record;
+}
+
+/* The report with what happened since: steps of optimizers, what is alive now. params None: about those it has. */
+static PyObject *judged_again(recorder *self, PyObject *report, PyObject *params)
+{
+    tgd_py_arguments arguments;
+    PyObject *judged = NULL;
+    tgd_record *record = self->on ? take_all() : self->seen;
+    bool own = params == Py_None;
+    if (tgd_py_arguments_read(&arguments, NULL, own ? self->params : params, Py_None, 0) == 0 &&
+        tgd_py_arguments_look_around(&arguments) == 0) {
+        arguments.request.record = record;
+        if (own) { /* the report has them as they were */
+            arguments.request.parameters = NULL;
+        }
+        judged = tgd_py_report_rejudged(tgd_py_state_of((PyObject *)self), report, &arguments.request);
+    }
+    tgd_py_arguments_clear(&arguments);
+    if (self->on) {
+        tgd_record_free(record);
+    }
+    return judged;
+}
+
+static bool says_the_same(PyObject *left, PyObject *right)
+{
+    const tgd_report *a = tgd_py_report_snapshot(left)->report, *b = tgd_py_report_snapshot(right)->report;
+    return tgd_report_n_findings(a) == tgd_report_n_findings(b) &&
+           strcmp(tgd_report_verdict(a), tgd_report_verdict(b)) == 0;
+}
+
 /* ---- the type ---- */
 
 /* An iterator is read once, or the second report would find it empty. 0, or -1 with an exception. */
@@ -213,6 +256,8 @@ static int recorder_clear(PyObject *object)
     Py_CLEAR(self->params);
     Py_CLEAR(self->reports);
     forget(self);
+    tgd_record_free(self->seen);
+    self->seen = NULL;
     return 0;
 }
 
@@ -286,6 +331,8 @@ static PyObject *recorder_exit(PyObject *object, PyObject *args)
         return NULL;
     }
     self->on = false;
+    tgd_record_free(self->seen);
+    self->seen = take_all();
     for (recorder **at = &first_on; *at != NULL; at = &(*at)->next) {
         if (*at == self) {
             *at = self->next;
@@ -328,15 +375,15 @@ static PyObject *recorder_report(PyObject *object, PyObject *args, PyObject *key
         return NULL;
     }
     PyObject *newest = Py_NewRef(PyList_GET_ITEM(self->reports, n - 1));
-    if (params == Py_None) {
-        return newest;
+    PyObject *judged = judged_again(self, newest, params);
+    if (judged != NULL && params == Py_None) {
+        /* The same object as in reports, whether there was more to say or not. */
+        if (says_the_same(newest, judged)) {
+            Py_SETREF(judged, Py_NewRef(newest));
+        } else if (PyList_GET_SIZE(self->reports) == n && PyList_GET_ITEM(self->reports, n - 1) == newest) {
+            PyList_SetItem(self->reports, n - 1, Py_NewRef(judged));
+        }
     }
-    tgd_py_arguments arguments;
-    PyObject *judged = NULL;
-    if (tgd_py_arguments_read(&arguments, NULL, params, Py_None, 0) == 0) {
-        judged = tgd_py_report_rejudged(tgd_py_state_of(object), newest, &arguments.request);
-    }
-    tgd_py_arguments_clear(&arguments);
     Py_DECREF(newest);
     return judged;
 }

@@ -333,10 +333,16 @@ void on_node_end(const at::RecordFunction &, at::ObserverContext *)
     quietly([] { node_ended(); });
 }
 
+std::unique_ptr<at::ObserverContext> on_range(const at::RecordFunction &fn)
+{
+    quietly([&] { note_range(fn.name()); });
+    return nullptr;
+}
+
 struct session {
     std::mutex mutex;
     int count = 0;
-    at::CallbackHandle op = 0, node = 0;
+    at::CallbackHandle op = 0, node = 0, range = 0;
 };
 
 session &recording()
@@ -365,6 +371,9 @@ extern "C" tgd_status tgd_observe_start(const tgd_observer *observer, tgd_error 
         at::RecordFunctionCallback node(on_node, on_node_end);
         node.needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION});
         one.node = at::addGlobalCallback(node);
+        at::RecordFunctionCallback range(on_range);
+        range.scopes({at::RecordScope::USER_SCOPE});
+        one.range = at::addGlobalCallback(range);
     });
 }
 
@@ -378,6 +387,7 @@ extern "C" void tgd_observe_stop(void)
         }
         at::removeCallback(one.op);
         at::removeCallback(one.node);
+        at::removeCallback(one.range);
         active.store(nullptr, std::memory_order_release);
         forget_rows();
         tgd_observe_forget_events();

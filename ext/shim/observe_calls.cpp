@@ -1,8 +1,11 @@
 /* What the patched functions tell (ext/python/patches.c): grad mode, storages, and the start of a backward. */
+#include <cstring>
+
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
 #include "gradients.h"
+#include "op_table.h"
 #include "rows.h"
 
 using namespace tgd;
@@ -75,6 +78,24 @@ extern "C" void tgd_observe_resize(uint64_t storage)
         t.log->make_room();
         t.log->now.writes.push_back(row);
     });
+}
+
+/* Ranges that torch's optimizers open: "Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad". */
+void tgd::note_range(const char *name)
+{
+    if (std::strncmp(name, "Optimizer.", 10) != 0) {
+        return;
+    }
+    thread_state &t = state();
+    tgd_write_row row{};
+    row.time = tick();
+    row.thread = at::RecordFunction::currentThreadId();
+    row.name = kept_name(name);
+    row.place = here();
+    row.flags = TGD_OP_MARK;
+    std::lock_guard<std::mutex> lock(t.log->mutex);
+    t.log->make_room();
+    t.log->now.writes.push_back(row);
 }
 
 extern "C" void tgd_observe_run(int keep_graph, int create_graph)

@@ -115,6 +115,9 @@ std::uint64_t add_run(const tgd_place &place, bool keep_graph, bool create_graph
 extern std::atomic<std::uint64_t> latest_run;
 void end_run(std::uint64_t run, bool failed);
 
+/* A range with this name began on this thread. May throw bad_alloc. */
+void note_range(const char *name);
+
 /* Forgets everything that was recorded. */
 void forget_rows();
 

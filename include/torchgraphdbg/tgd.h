@@ -62,6 +62,7 @@ struct tgd_source;
 struct tgd_refusal;
 struct tgd_trace;
 struct tgd_values;
+struct tgd_census;
 
 typedef struct tgd_request {
     const tgd_root *roots;
@@ -81,6 +82,9 @@ typedef struct tgd_request {
     const struct tgd_values *values;   /* what a watch knows beside the graph (ext/core/values.h), or NULL */
     int checksum; /* sum up the saved tensors, to compare with what the record holds */
     const struct tgd_aftermath *aftermath; /* of the run that a report was made before, when it is judged again */
+    const struct tgd_census *census; /* what else is alive, or NULL; borrowed for the call (ext/core/census.h) */
+    uint64_t asked; /* when, in the record's time */
+    int attempted;  /* a backward is about to begin, and the report is about it */
 } tgd_request;
 
 /* ---- the report ---- */
@@ -102,7 +106,9 @@ tgd_status tgd_report_capture(tgd_report **out, const tgd_request *request, tgd_
 
 /**
  * The same snapshot and evidence judged again with other parameters (found by the address of their tensor). The
- * snapshot is shared, not copied; both reports are released on their own. Of the request only parameters are read.
+ * snapshot is shared, not copied; both reports are released on their own. Of the request only parameters, census and
+ * record are read: what happened since, which never replaces the report's own. With parameters NULL the report's own
+ * stay.
  * @return TGD_OK, TGD_EINVAL, TGD_ENOMEM
  */
 tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const tgd_request *request, tgd_error *err);
