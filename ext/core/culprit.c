@@ -10,9 +10,8 @@
 /* When a node was made; 0: before the recorder began. False: its row is gone, and nothing can be concluded. */
 static bool made_at(const tgd_evidence *evidence, tgd_node v, uint64_t *time)
 {
-    const tgd_op_row *op = tgd_evidence_op(evidence, v);
-    *time = op == NULL ? 0 : op->time;
-    return op != NULL || evidence->record->dropped == 0;
+    *time = tgd_evidence_made(evidence, v);
+    return *time != 0 || evidence->record->dropped == 0;
 }
 
 static const tgd_write_row *first_write(const tgd_evidence *evidence, const tgd_saved_row *saved, uint64_t since)
@@ -44,10 +43,30 @@ static const tgd_write_row *detaching_write(const tgd_evidence *evidence, const 
     return NULL;
 }
 
+static const tgd_run_row *run_at(const tgd_record *record, uint64_t time)
+{
+    uint32_t low = 0, high = record->n_runs;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (record->runs[middle].time < time) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < record->n_runs && record->runs[low].time == time ? &record->runs[low] : NULL;
+}
+
 /* The run that freed a node: the first one through it that did not keep the graph. */
 static const tgd_run_row *freeing_run(const tgd_evidence *evidence, tgd_node v)
 {
     const tgd_record *record = evidence->record;
+    const tgd_node_origin *origin = tgd_evidence_origin(evidence, v);
+    if (origin != NULL && origin->first_run != 0) {
+        const tgd_run_row *run = run_at(record, origin->first_run);
+        /* One that failed may not have come as far as this node; then a later one freed it. */
+        return run != NULL && run->failed && origin->first_run != origin->last_run ? NULL : run;
+    }
     const tgd_node_row *node = &evidence->report->graph.nodes[v];
     uint32_t i = tgd_sorted_from(evidence->taken, record->n_taken, node->thread_id, node->sequence_nr);
     for (; i < record->n_taken && evidence->taken[i].a == node->thread_id &&

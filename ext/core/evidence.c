@@ -105,13 +105,27 @@ const tgd_op_row *tgd_evidence_maker(const tgd_evidence *evidence, uint64_t thre
     return &evidence->record->ops[evidence->ops[i - 1].row];
 }
 
+const tgd_node_origin *tgd_evidence_origin(const tgd_evidence *evidence, tgd_node v)
+{
+    const tgd_node_origin *origins = evidence->report->graph.origins;
+    return origins == NULL || origins[v].time == 0 ? NULL : &origins[v];
+}
+
+uint64_t tgd_evidence_made(const tgd_evidence *evidence, tgd_node v)
+{
+    const tgd_node_origin *origin = tgd_evidence_origin(evidence, v);
+    const tgd_op_row *op = origin == NULL ? tgd_evidence_op(evidence, v) : NULL;
+    return origin != NULL ? origin->time : op != NULL ? op->time : 0;
+}
+
 const tgd_op_row *tgd_evidence_op(const tgd_evidence *evidence, tgd_node v)
 {
     const tgd_node_row *node = &evidence->report->graph.nodes[v];
     if (node->leaf != TGD_NONE || node->sequence_nr == UINT64_MAX) {
         return NULL;
     }
-    return tgd_evidence_maker(evidence, node->thread_id, node->sequence_nr);
+    const tgd_op_row *op = tgd_evidence_maker(evidence, node->thread_id, node->sequence_nr);
+    return op == NULL || op->time < evidence->record->full_since ? NULL : op; /* the one that made it may have no row */
 }
 
 static char *copy(const char *s)
@@ -220,8 +234,12 @@ const char *tgd_bare_name(const char *name)
 
 bool tgd_report_covered(const tgd_report *report)
 {
-    for (tgd_node v = 0; v < report->graph.n_nodes; v++) {
-        if (report->graph.nodes[v].leaf == TGD_NONE && (report->node_op == NULL || report->node_op[v] == NULL)) {
+    const tgd_graph *graph = &report->graph;
+    for (tgd_node v = 0; v < graph->n_nodes; v++) {
+        bool has_op = report->node_op != NULL && report->node_op[v] != NULL;
+        bool recent = graph->origins != NULL && report->record != NULL && graph->origins[v].time > 0 &&
+                      graph->origins[v].time >= report->record->began;
+        if (graph->nodes[v].leaf == TGD_NONE && !has_op && !recent) {
             return false;
         }
     }

@@ -30,6 +30,12 @@ void tgd_evidence_close(tgd_evidence *evidence);
 tgd_status tgd_evidence_open_record(tgd_evidence *evidence, tgd_report *report, const tgd_record *record,
                                     tgd_error *err);
 
+/* What the node itself remembers, or NULL. */
+const tgd_node_origin *tgd_evidence_origin(const tgd_evidence *evidence, tgd_node v);
+
+/* When a node was made; 0: before the recorder began, or that cannot be told. */
+uint64_t tgd_evidence_made(const tgd_evidence *evidence, tgd_node v);
+
 /* The op that made a node, or NULL: it was made before the recorder began, or its row is gone. */
 const tgd_op_row *tgd_evidence_op(const tgd_evidence *evidence, tgd_node v);
 

@@ -111,6 +111,8 @@ void tgd_graph_seal(tgd_graph *graph)
     graph->saved = shrink(graph->saved, graph->n_saved, &graph->saved_capacity, sizeof *graph->saved);
     graph->storages = shrink(graph->storages, graph->n_storages, &graph->storage_capacity, sizeof *graph->storages);
     graph->leaves = shrink(graph->leaves, graph->n_leaves, &graph->leaf_capacity, sizeof *graph->leaves);
+    graph->origins = shrink(graph->origins, graph->origins == NULL ? 0 : graph->n_nodes, &graph->origin_capacity,
+                            sizeof *graph->origins);
 }
 
 tgd_status tgd_graph_share(tgd_graph *out, const tgd_graph *graph, tgd_error *err)
@@ -163,6 +165,7 @@ void tgd_graph_clear(tgd_graph *graph)
     free(graph->roots);
     free(graph->packed);
     free(graph->sums);
+    free(graph->origins);
     *graph = (tgd_graph){0};
 }
 
@@ -174,6 +177,6 @@ uint64_t tgd_graph_bytes(const tgd_graph *graph)
            graph->hooks_capacity * sizeof *graph->hooks + graph->type_capacity * sizeof *graph->types +
            graph->n_roots * sizeof *graph->roots + graph->packed_capacity * sizeof *graph->packed +
            graph->sum_capacity * sizeof *graph->sums + graph->string_capacity * sizeof *graph->strings +
-           graph->shapes.capacity * sizeof *graph->shapes.at +
+           graph->shapes.capacity * sizeof *graph->shapes.at + graph->origin_capacity * sizeof *graph->origins +
            graph->shapes.number_capacity * sizeof *graph->shapes.numbers;
 }

@@ -41,6 +41,7 @@ typedef struct tgd_frame_reader {
     void (*here)(tgd_place *out);       /* the first frame of the user's */
     void (*checkpoint)(tgd_place *out); /* the user's frame that called the reentrant checkpoint we are in */
     void (*decorated)(tgd_place *out);  /* the decorator's line of the function that runs with grad mode off */
+    void (*near)(tgd_place *out);       /* as here(), but nothing of via, and no further than the module that runs */
 } tgd_frame_reader;
 
 enum {
@@ -148,6 +149,14 @@ typedef struct tgd_aftermath {
     size_t n_events;
 } tgd_aftermath;
 
+/* What a node itself remembers of the light level: where and when it was made, and of the runs that freed what they
+   took the first one through it and the newest (0: none). */
+typedef struct tgd_node_origin {
+    tgd_place place;
+    uint64_t time; /* 0: nothing is known */
+    uint64_t first_run, last_run;
+} tgd_node_origin;
+
 /* Never changes once it is taken; shared by the reports that use it. */
 typedef struct tgd_record {
     unsigned shares; /* changed by tgd_record_keep() and _free() alone, atomically */
@@ -160,6 +169,8 @@ typedef struct tgd_record {
     uint32_t n_ops, n_writes, n_runs, n_taken, n_sums, n_ids;
     uint64_t dropped; /* rows that did not fit: the record has holes */
     uint64_t began;   /* time of the first moment it covers */
+    uint64_t full_since; /* from then on ops has every op; before, only those that can end a gradient.
+                            UINT64_MAX: only those */
 } tgd_record;
 
 /* One more owner. */

@@ -19,6 +19,7 @@ typedef struct walker {
     tgd_status status;   /* of a visitor, which can only say "stop" */
     bool raises;         /* the visited CopySlices wraps a node that only raises */
     bool hooked;         /* some saved tensor was packed by hooks */
+    bool has_origins;
     uint32_t last_type;  /* neighbours are often of one class */
     tgd_node *pending;   /* Owned: nodes written in Python */
     uint32_t n_pending, pending_capacity;
@@ -410,6 +411,21 @@ static void fetch_ahead(const walker *w, const tgd_torch_node *node, size_t n_ed
 #endif
 }
 
+static tgd_status read_origin(walker *w, tgd_node v, const tgd_torch_node *node)
+{
+    tgd_graph *graph = w->graph;
+    tgd_node_origin *origins =
+        tgd_grow(graph->origins, &graph->origin_capacity, (size_t)v + 1, sizeof *origins);
+    if (origins == NULL) {
+        return tgd_fail_memory(w->err);
+    }
+    graph->origins = origins;
+    if (!tgd_torch_node_origin(node, &origins[v])) {
+        origins[v] = (tgd_node_origin){.time = 0};
+    }
+    return TGD_OK;
+}
+
 static tgd_status read_node(walker *w, tgd_node v)
 {
     tgd_graph *graph = w->graph;
@@ -436,6 +452,9 @@ static tgd_status read_node(walker *w, tgd_node v)
 
     fetch_ahead(w, node, info.n_edges);
     tgd_status status = read_hooks(w, v, &info);
+    if (status == TGD_OK && w->has_origins) {
+        status = read_origin(w, v, node);
+    }
     if (status == TGD_OK && info.n_inputs > 0) {
         status = read_inputs(w, v, node, info.n_inputs);
     }
@@ -553,7 +572,8 @@ static tgd_status read_root(walker *w, const tgd_root *root, tgd_root_row *row)
 
 tgd_status tgd_graph_walk(tgd_graph *graph, tgd_lookup *lookup, const tgd_root *roots, size_t n_roots, tgd_error *err)
 {
-    walker w = {.graph = graph, .lookup = lookup, .err = err, .status = TGD_OK, .last_type = TGD_NONE};
+    walker w = {.graph = graph, .lookup = lookup, .err = err, .status = TGD_OK, .last_type = TGD_NONE,
+                .has_origins = tgd_torch_has_origins()};
     if (n_roots == 0 || n_roots >= UINT32_MAX) {
         return tgd_fail(err, TGD_EINVAL, "roots: expected at least one, got %zu", n_roots);
     }

@@ -157,6 +157,34 @@ static void note_gradients(PyObject *gradients)
     }
 }
 
+/* Tells which nodes a run will take, of a list of tensors and edges. */
+static void tell_taken(PyObject *roots, PyObject *inputs, bool captures)
+{
+    const tgd_torch_node *nodes[64], **given = nodes;
+    Py_ssize_t n_roots = PyTuple_GET_SIZE(roots), n_inputs = inputs == NULL ? 0 : PyTuple_GET_SIZE(inputs);
+    size_t n = (size_t)(n_roots + n_inputs);
+    if (n > sizeof nodes / sizeof nodes[0] && (given = PyMem_Calloc(n, sizeof *given)) == NULL) {
+        return;
+    }
+    for (Py_ssize_t i = 0; i < n_roots + n_inputs; i++) {
+        PyObject *item = i < n_roots ? PyTuple_GET_ITEM(roots, i) : PyTuple_GET_ITEM(inputs, i - n_roots);
+        const tgd_torch_tensor *tensor;
+        uint32_t output_nr;
+        if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) > 0) {
+            item = PyTuple_GET_ITEM(item, 0); /* an edge */
+        }
+        given[i] = NULL;
+        if (tgd_torch_object(item, &tensor, &given[i]) == TGD_OBJECT_TENSOR &&
+            tgd_torch_tensor_node(tensor, &given[i], &output_nr, NULL) != TGD_OK) {
+            given[i] = NULL;
+        }
+    }
+    tgd_observe_run_takes(given, (size_t)n_roots, given + n_roots, (size_t)n_inputs, captures);
+    if (given != nodes) {
+        PyMem_Free(given);
+    }
+}
+
 static void *backward(PyObject *args, PyObject *keywords)
 {
     PyObject *roots = argument(args, keywords, 0, "tensors"), *inputs = argument(args, keywords, 4, "inputs");
@@ -181,6 +209,9 @@ static void *backward(PyObject *args, PyObject *keywords)
     }
     tgd_observe_run(keep_graph, create_graph);
     note_gradients(argument(args, keywords, 1, "grad_tensors"));
+    if (!keep_graph && are_starts(roots, true) && (!some || are_starts(inputs, true))) {
+        tell_taken(roots, some ? inputs : NULL, !is_true(argument(args, keywords, 6, "accumulate_grad")));
+    }
     return run;
 }
 

@@ -191,6 +191,24 @@ static void read_here(tgd_place *out)
     *out = place;
 }
 
+static void read_near(tgd_place *out)
+{
+    tgd_place place = nowhere;
+    walk w = {0};
+    while ((place.code == TGD_NONE || place.module == TGD_NONE) && step(&w)) {
+        if (w.index == TGD_NONE) {
+            break; /* whose it is cannot be told any more */
+        }
+        if (place.module == TGD_NONE && (w.flags & TGD_CODE_MODULE_CALL)) {
+            place.module = module_index(&w);
+        }
+        if (place.code == TGD_NONE && !(w.flags & TGD_CODE_LIBRARY)) {
+            set_place(&place, &w);
+        }
+    }
+    *out = place;
+}
+
 static void read_checkpoint(tgd_place *out)
 {
     walk w = {0};
@@ -233,7 +251,7 @@ static void read_decorated(tgd_place *out)
 const tgd_frame_reader *tgd_py_frames(void)
 {
     static const tgd_frame_reader reader = {.here = read_here, .checkpoint = read_checkpoint,
-                                            .decorated = read_decorated};
+                                            .decorated = read_decorated, .near = read_near};
     return &reader;
 }
 

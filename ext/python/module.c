@@ -1,7 +1,9 @@
+#include "attempt.h"
 #include "auto_recording.h"
 #include "document.h"
 #include "dump.h"
 #include "frames.h"
+#include "light_patches.h"
 #include "load.h"
 #include "measure.h"
 #include "python_shim.h"
@@ -82,7 +84,44 @@ static PyObject *py_built_for(PyObject *module, PyObject *args)
     return tgd_py_str(tgd_built_for());
 }
 
+PyDoc_STRVAR(light_start_doc, "_light_start($module, /)\n--\n\n"
+                              "Begin light recording. Counted: each one is undone by one _light_stop().");
+
+static PyObject *py_light_start(PyObject *module, PyObject *args)
+{
+    (void)args;
+    if (tgd_py_patches_watch(tgd_py_attempt_watcher()) < 0) {
+        return NULL;
+    }
+    tgd_error err = {.status = TGD_OK};
+    tgd_status status;
+    const tgd_observer *observer = tgd_py_attempt_observer();
+    Py_BEGIN_ALLOW_THREADS
+    status = tgd_observe_start_light(observer, &err);
+    Py_END_ALLOW_THREADS
+    if (status != TGD_OK) {
+        tgd_py_patches_unwatch();
+        return tgd_py_raise(PyModule_GetState(module), status, &err, NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(light_stop_doc, "_light_stop($module, /)\n--\n\nEnd light recording.");
+
+static PyObject *py_light_stop(PyObject *module, PyObject *args)
+{
+    (void)module;
+    (void)args;
+    Py_BEGIN_ALLOW_THREADS
+    tgd_observe_stop_light();
+    Py_END_ALLOW_THREADS
+    tgd_py_patches_unwatch();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"_light_start", py_light_start, METH_NOARGS, light_start_doc},
+    {"_light_stop", py_light_stop, METH_NOARGS, light_stop_doc},
     {"inspect", (PyCFunction)(void (*)(void))py_inspect, METH_VARARGS | METH_KEYWORDS, inspect_doc},
     {"dump", (PyCFunction)(void (*)(void))tgd_py_dump, METH_VARARGS | METH_KEYWORDS, tgd_py_dump_doc},
     {"assert_healthy", (PyCFunction)(void (*)(void))py_assert_healthy, METH_VARARGS | METH_KEYWORDS,
@@ -159,7 +198,8 @@ static int module_exec(PyObject *module)
 {
     tgd_py_state *state = PyModule_GetState(module);
     state->torch = PyImport_ImportModule("torch");
-    if (state->torch == NULL || self_test() < 0 || tgd_py_frames_init(module) < 0) {
+    if (state->torch == NULL || self_test() < 0 || tgd_py_frames_init(module) < 0 ||
+        tgd_py_light_patches_init() < 0) {
         return -1;
     }
     tgd_torch_set_code_table(tgd_py_frames_code);

@@ -1,30 +1,11 @@
 #include "patches.h"
 
 #include "grad_state.h"
-
-/* A C function of torch's that runs through ours. Both sides take their arguments in the same way. */
-typedef struct patch {
-    PyMethodDef ours;
-    PyCFunction fast;    /* ours for METH_FASTCALL, where torch may have that instead; or NULL */
-    PyMethodDef *real;   /* Borrowed for ever; NULL until it was first installed, then never again */
-    PyMethodDef **place; /* Borrowed while installed; NULL otherwise */
-    PyObject *holder;    /* Owned while installed: the object that the place is in */
-} patch;
+#include "light_patches.h"
+#include "patch.h"
 
 static const tgd_py_watcher *watcher; /* under the GIL, like all below */
 static unsigned n_watches;
-
-static PyObject *call_real(const patch *p, PyObject *self, PyObject *args, PyObject *keywords)
-{
-    return ((PyCFunctionWithKeywords)(void (*)(void))p->real->ml_meth)(self, args, keywords);
-}
-
-typedef PyObject *(*fast_function)(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
-
-static PyObject *call_real_fast(const patch *p, PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
-{
-    return ((fast_function)(void (*)(void))p->real->ml_meth)(self, args, n, names);
-}
 
 /* The exception that is set, normalised and still set. Borrowed from the thread. */
 static PyObject *current_exception(void)
@@ -63,12 +44,12 @@ static void release(held h)
 
 static PyObject *set_grad_enabled(PyObject *self, PyObject *args, PyObject *keywords);
 
-static patch grad_mode = {
+static tgd_py_patch grad_mode = {
     .ours = {"_set_grad_enabled", (PyCFunction)(void (*)(void))set_grad_enabled, METH_VARARGS | METH_KEYWORDS, NULL}};
 
 static PyObject *set_grad_enabled(PyObject *self, PyObject *args, PyObject *keywords)
 {
-    PyObject *result = call_real(&grad_mode, self, args, keywords);
+    PyObject *result = tgd_py_patch_call(&grad_mode, self, args, keywords);
     if (result != NULL && n_watches > 0) {
         watcher->grad_mode(tgd_torch_grad_mode());
     }
@@ -83,10 +64,10 @@ static PyObject *enter_inference_fast(PyObject *self, PyObject *const *args, Py_
 static PyObject *exit_inference(PyObject *self, PyObject *args, PyObject *keywords);
 static PyObject *exit_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
-static patch inference_begin = {
+static tgd_py_patch inference_begin = {
     .ours = {"__enter__", (PyCFunction)(void (*)(void))enter_inference, METH_VARARGS | METH_KEYWORDS, NULL},
     .fast = (PyCFunction)(void (*)(void))enter_inference_fast};
-static patch inference_end = {
+static tgd_py_patch inference_end = {
     .ours = {"__exit__", (PyCFunction)(void (*)(void))exit_inference, METH_VARARGS | METH_KEYWORDS, NULL},
     .fast = (PyCFunction)(void (*)(void))exit_inference_fast};
 
@@ -100,29 +81,29 @@ static PyObject *tell_inference(PyObject *result, int began)
 
 static PyObject *enter_inference(PyObject *self, PyObject *args, PyObject *keywords)
 {
-    return tell_inference(call_real(&inference_begin, self, args, keywords), 1);
+    return tell_inference(tgd_py_patch_call(&inference_begin, self, args, keywords), 1);
 }
 
 static PyObject *enter_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-    return tell_inference(call_real_fast(&inference_begin, self, args, n, names), 1);
+    return tell_inference(tgd_py_patch_call_fast(&inference_begin, self, args, n, names), 1);
 }
 
 static PyObject *exit_inference(PyObject *self, PyObject *args, PyObject *keywords)
 {
-    return tell_inference(call_real(&inference_end, self, args, keywords), 0);
+    return tell_inference(tgd_py_patch_call(&inference_end, self, args, keywords), 0);
 }
 
 static PyObject *exit_inference_fast(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-    return tell_inference(call_real_fast(&inference_end, self, args, n, names), 0);
+    return tell_inference(tgd_py_patch_call_fast(&inference_end, self, args, n, names), 0);
 }
 
 /* ---- storages ---- */
 
 static PyObject *resize_storage(PyObject *self, PyObject *size);
 
-static patch storage_size = {.ours = {"resize_", resize_storage, METH_O, NULL}};
+static tgd_py_patch storage_size = {.ours = {"resize_", resize_storage, METH_O, NULL}};
 
 static PyObject *resize_storage(PyObject *self, PyObject *size)
 {
@@ -136,23 +117,24 @@ static PyObject *resize_storage(PyObject *self, PyObject *size)
 
 static PyObject *run_backward(PyObject *self, PyObject *args, PyObject *keywords);
 
-static patch engine = {
+static tgd_py_patch engine = {
     .ours = {"run_backward", (PyCFunction)(void (*)(void))run_backward, METH_VARARGS | METH_KEYWORDS, NULL}};
 
 static PyObject *run_backward(PyObject *self, PyObject *args, PyObject *keywords)
 {
     if (n_watches == 0) {
-        return call_real(&engine, self, args, keywords);
+        return tgd_py_patch_call(&engine, self, args, keywords);
     }
     const tgd_py_watcher *told = watcher;
     void *token = told->backward(args, keywords);
-    PyObject *result = call_real(&engine, self, args, keywords);
+    PyObject *result = tgd_py_patch_call(&engine, self, args, keywords);
     if (result != NULL) {
         told->ended(token, NULL);
         return result;
     }
     PyObject *exception = Py_XNewRef(current_exception());
     held h = hold();
+    tgd_py_light_plain_text(exception);
     told->ended(token, exception);
     release(h);
     Py_XDECREF(exception);
@@ -217,75 +199,13 @@ static void restore_make_grads(void)
 
 /* ---- on and off ---- */
 
-/* What torch._C calls by this dotted name. A new reference, or NULL with an exception. */
-static PyObject *find(const char *class_name, const char *name)
-{
-    PyObject *owner = PyImport_ImportModule("torch._C");
-    if (owner != NULL && class_name != NULL) {
-        Py_SETREF(owner, PyObject_GetAttrString(owner, class_name));
-    }
-    PyObject *found = owner == NULL ? NULL : PyObject_GetAttrString(owner, name);
-    Py_XDECREF(owner);
-    return found;
-}
-
-static PyMethodDef **place_in(PyObject *holder)
-{
-    if (PyInstanceMethod_Check(holder)) { /* pybind11's */
-        holder = PyInstanceMethod_GET_FUNCTION(holder);
-    }
-    if (PyCFunction_CheckExact(holder)) {
-        return &((PyCFunctionObject *)holder)->m_ml;
-    }
-    if (Py_IS_TYPE(holder, &PyMethodDescr_Type)) {
-        return &((PyMethodDescrObject *)holder)->d_method;
-    }
-    return NULL;
-}
-
-static int install(patch *p, const char *class_name)
-{
-    PyObject *holder = find(class_name, p->ours.ml_name);
-    if (holder == NULL) {
-        return -1;
-    }
-    PyMethodDef **place = place_in(holder);
-    if (place != NULL && p->fast != NULL && (*place)->ml_flags == (METH_FASTCALL | METH_KEYWORDS)) {
-        p->ours.ml_meth = p->fast;
-        p->ours.ml_flags = METH_FASTCALL | METH_KEYWORDS;
-    }
-    if (place == NULL || ((*place)->ml_flags & ~METH_COEXIST) != p->ours.ml_flags) {
-        PyErr_Format(PyExc_RuntimeError, "torchgraphdbg cannot watch this torch: %s is not what it was",
-                     p->ours.ml_name);
-        Py_DECREF(holder);
-        return -1;
-    }
-    if (*place != &p->ours) {
-        p->real = *place;
-        p->ours.ml_doc = p->real->ml_doc;
-        *place = &p->ours;
-    }
-    p->place = place;
-    p->holder = holder;
-    return 0;
-}
-
-static void restore(patch *p)
-{
-    if (p->place != NULL && *p->place == &p->ours) {
-        *p->place = p->real;
-    }
-    p->place = NULL;
-    Py_CLEAR(p->holder);
-}
-
 static void restore_all(void)
 {
-    restore(&grad_mode);
-    restore(&inference_begin);
-    restore(&inference_end);
-    restore(&storage_size);
-    restore(&engine);
+    tgd_py_patch_restore(&grad_mode);
+    tgd_py_patch_restore(&inference_begin);
+    tgd_py_patch_restore(&inference_end);
+    tgd_py_patch_restore(&storage_size);
+    tgd_py_patch_restore(&engine);
     restore_make_grads();
 }
 
@@ -296,9 +216,10 @@ int tgd_py_patches_watch(const tgd_py_watcher *who)
         return 0;
     }
     watcher = who;
-    if (install(&grad_mode, NULL) < 0 || install(&inference_begin, "_InferenceMode") < 0 ||
-        install(&inference_end, "_InferenceMode") < 0 || install(&storage_size, "StorageBase") < 0 ||
-        install(&engine, "_ImperativeEngine") < 0 || replace_make_grads() < 0) {
+    if (tgd_py_patch_install(&grad_mode, NULL) < 0 || tgd_py_patch_install(&inference_begin, "_InferenceMode") < 0 ||
+        tgd_py_patch_install(&inference_end, "_InferenceMode") < 0 ||
+        tgd_py_patch_install(&storage_size, "StorageBase") < 0 ||
+        tgd_py_patch_install(&engine, "_ImperativeEngine") < 0 || replace_make_grads() < 0) {
         held h = hold();
         restore_all();
         release(h);

@@ -85,7 +85,7 @@ PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *reques
     tgd_report *captured = NULL;
     tgd_error err = {.status = TGD_OK};
     tgd_status status;
-    bool recording = tgd_py_recording() || tgd_py_watching() || tgd_py_auto_recording();
+    bool recording = tgd_observe_on();
     Py_BEGIN_ALLOW_THREADS
     status = capture(&captured, request, recording, &err);
     Py_END_ALLOW_THREADS

@@ -4,7 +4,6 @@
  */
 #include "observe.h"
 
-#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <vector>
@@ -171,28 +170,6 @@ void op_began(const at::RecordFunction &fn)
     }
 }
 
-/* Where grad mode was switched off, for an op that loses the gradient because of it. */
-tgd_place mode_place(const thread_state &t)
-{
-    tgd_place place = nowhere;
-    const tgd_observer *observer = active.load(std::memory_order_acquire);
-    if (observer == nullptr) {
-        return place;
-    }
-    if ((t.op.flags & TGD_OP_INFERENCE) && !t.inference.empty()) {
-        if (t.inference.back().via & TGD_VIA_DECORATOR) {
-            observer->frames.decorated(&place);
-        }
-        return place.code != TGD_NONE ? place : t.inference.back();
-    }
-    if (t.mode_off.via & TGD_VIA_DECORATOR) {
-        observer->frames.decorated(&place);
-    } else if (t.mode_off.via & TGD_VIA_BY_CHECKPOINT) {
-        observer->frames.checkpoint(&place);
-    }
-    return place.code != TGD_NONE ? place : t.mode_off;
-}
-
 void outputs_of(const at::RecordFunction &fn, thread_state &t)
 {
     std::size_t n_in = t.ids.size();
@@ -218,7 +195,7 @@ void outputs_of(const at::RecordFunction &fn, thread_state &t)
     if (t.carries && (lost || t.op.n_out == 0)) {
         t.op.flags |= TGD_OP_CUT;
         if (!(t.op.flags & TGD_OP_GRAD_MODE)) {
-            t.op.mode = mode_place(t);
+            t.op.mode = mode_place(t, t.op.flags);
         }
     }
 }
@@ -238,35 +215,16 @@ void op_ended(const at::RecordFunction &fn)
     if (!threw && t.live && (t.op.flags & TGD_OP_GRAD_MODE) && checksums_wanted()) {
         sum_outputs(t, fn);
     }
-    {
+    if (t.live) {
         std::lock_guard<std::mutex> lock(t.log->mutex);
         t.log->make_room();
-        if (t.live) {
-            t.op.first_id = static_cast<std::uint32_t>(t.log->now.ids.size());
-            t.log->now.ids.insert(t.log->now.ids.end(), t.ids.begin(), t.ids.end());
-            t.log->now.ops.push_back(t.op);
-        }
-        for (tgd_write_row &row : t.writes) {
-            row.time = t.op.time;
-            row.place = t.op.place;
-            row.flags |= flag_if(threw, TGD_OP_THREW);
-            t.log->now.writes.push_back(row);
-        }
+        t.op.first_id = static_cast<std::uint32_t>(t.log->now.ids.size());
+        t.log->now.ids.insert(t.log->now.ids.end(), t.ids.begin(), t.ids.end());
+        t.log->now.ops.push_back(t.op);
     }
+    end_writes(t, threw);
     for (std::size_t i = 0; !threw && i < t.writes.size(); i++) {
         gradient_written(t, t.writes[i]);
-    }
-    const tgd_observer *observer = active.load(std::memory_order_acquire);
-    if (threw && !t.writes.empty() && observer != nullptr && observer->refused != nullptr) {
-        auto culprit = std::find_if(t.written.begin(), t.written.end(), is_refused);
-        if (culprit == t.written.end()) {
-            return; /* it failed for another reason */
-        }
-        tgd_write_row row = t.writes[static_cast<std::size_t>(culprit - t.written.begin())];
-        c10::TensorImpl *impl = *culprit;
-        t.writes.clear();
-        t.written.clear();
-        observer->refused(observer->context, handle(impl), &row);
     }
 }
 
@@ -364,7 +322,9 @@ extern "C" tgd_status tgd_observe_start(const tgd_observer *observer, tgd_error 
         if (one.count++ > 0) {
             return;
         }
-        active.store(observer, std::memory_order_release);
+        hold_observer(observer);
+        full_since.store(tick());
+        full_on.store(true);
         at::RecordFunctionCallback op(on_op, on_op_end);
         op.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
         one.op = at::addGlobalCallback(op);
@@ -388,8 +348,9 @@ extern "C" void tgd_observe_stop(void)
         at::removeCallback(one.op);
         at::removeCallback(one.node);
         at::removeCallback(one.range);
-        active.store(nullptr, std::memory_order_release);
-        forget_rows();
+        full_on.store(false);
+        full_since.store(UINT64_MAX);
+        drop_observer();
         tgd_observe_forget_events();
     });
 }

@@ -27,10 +27,15 @@ typedef struct tgd_observer {
 tgd_status tgd_observe_start(const tgd_observer *observer, tgd_error *err);
 void tgd_observe_stop(void);
 
-/* Begin light recording: where nodes were made, writes and cuts, which run took a node. Nested calls count; may be on
-   together with the full one. */
+/* Begin light recording, which may stay on for days: where nodes were made, in-place writes, what can end a gradient, and
+   which run freed a node. Same observer, borrowed for ever; counted by itself. While full recording is on too, what
+   both see is recorded once. Must not be called with the lock of a node held; takes the GIL where the Python binding
+   has patches to make. TGD_ETORCH, TGD_ENOMEM: nothing was begun. */
 tgd_status tgd_observe_start_light(const tgd_observer *observer, tgd_error *err);
 void tgd_observe_stop_light(void);
+
+/* Is any recording on? */
+int tgd_observe_on(void);
 
 /* From here on (more = 1), or no longer (-1), checksums of what nodes save are recorded as well. Calls count. */
 void tgd_observe_want_checksums(int more);
@@ -66,6 +71,12 @@ void tgd_observe_run_gradient(const tgd_torch_tensor *gradient);
 tgd_event_row *tgd_observe_events(uint64_t run, size_t *n);
 /* All of them. */
 void tgd_observe_forget_events(void);
+
+/* After tgd_observe_run(), for a run that does not keep its graph: it starts at these nodes (NULL among them is fine);
+   only the way to `inputs` is taken, everything where there are none. captures: their gradients are handed out, so that
+   they themselves do not run. Borrowed. */
+void tgd_observe_run_takes(const tgd_torch_node *const *roots, size_t n_roots, const tgd_torch_node *const *inputs,
+                           size_t n_inputs, int captures);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include "gradients.h"
+#include "light.h"
+#include "light_cuts.h"
 #include "op_table.h"
 #include "rows.h"
 
@@ -15,6 +17,35 @@ namespace
 
 constexpr std::size_t most_modes = 64; /* blocks of no_grad and the like within one another */
 
+/* Grad mode became what it is now, by a call at this place. */
+void note_mode(thread_state &t, const tgd_place &place, bool enabled)
+{
+    tgd_place before = nowhere;
+    if (place.via & TGD_VIA_RESTORE) {
+        if (!t.modes.empty()) {
+            before = t.modes.back();
+            t.modes.pop_back();
+        }
+        t.mode_off = enabled ? nowhere : before;
+        return;
+    }
+    if (t.modes.size() >= most_modes) { /* set, and never restored */
+        t.modes.erase(t.modes.begin(), t.modes.begin() + most_modes / 2);
+    }
+    t.modes.push_back(t.mode_off);
+    t.mode_off = enabled ? nowhere : place;
+}
+
+/* What the light level has to do on every thread, at the next occasion. */
+void keep_up()
+{
+    if (light_on.load(std::memory_order_relaxed)) {
+        join_thread();
+        rearm_nodes();
+        register_later_ops();
+    }
+}
+
 } // namespace
 
 extern "C" void tgd_observe_grad_mode(int enabled)
@@ -22,20 +53,11 @@ extern "C" void tgd_observe_grad_mode(int enabled)
     quietly([&] {
         if (active.load() != nullptr) {
             thread_state &t = state();
-            tgd_place place = here(), before = nowhere;
-            if (place.via & TGD_VIA_RESTORE) {
-                if (!t.modes.empty()) {
-                    before = t.modes.back();
-                    t.modes.pop_back();
-                }
-                t.mode_off = enabled ? nowhere : before;
-                return;
-            }
-            if (t.modes.size() >= most_modes) { /* set, and never restored */
-                t.modes.erase(t.modes.begin(), t.modes.begin() + most_modes / 2);
-            }
-            t.modes.push_back(t.mode_off);
-            t.mode_off = enabled ? nowhere : place;
+            tgd_place place = here();
+            note_mode(t, place, enabled != 0);
+            keep_up();
+            watch_no_grad(t, light_on.load(std::memory_order_relaxed) && !enabled &&
+                                 !(place.via & (TGD_VIA_OPTIMIZER | TGD_VIA_COMPILE)));
         }
     });
 }
@@ -105,6 +127,7 @@ extern "C" void tgd_observe_run(int keep_graph, int create_graph)
             std::uint64_t run = add_run(here(), keep_graph != 0, create_graph != 0);
             state().runs.push_back(run);
             latest_run.store(run);
+            keep_up();
         }
     });
 }

@@ -46,19 +46,7 @@ struct op_table {
         if (!schema.has_value()) {
             return nullptr;
         }
-        auto made = std::make_unique<op_class>();
-        made->key = key;
-        made->n_writes = 0;
-        for (std::size_t i = 0; i < schema->arguments().size() && i < 256; i++) {
-            const c10::AliasInfo *alias = schema->arguments()[i].alias_info();
-            if (alias != nullptr && alias->isWrite() && made->n_writes < sizeof made->writes) {
-                made->writes[made->n_writes++] = static_cast<std::uint8_t>(i);
-            }
-        }
-        made->name = strdup(schema->name().c_str());
-        if (made->name == nullptr) {
-            throw std::bad_alloc();
-        }
+        auto made = op_of_schema(*schema, key);
         std::lock_guard<std::mutex> lock(mutex);
         if (n_known >= size / 2) {
             std::free(made->name);
@@ -88,6 +76,24 @@ op_table &ops()
 }
 
 } // namespace
+
+std::unique_ptr<op_class> op_of_schema(const c10::FunctionSchema &schema, const void *key)
+{
+    auto made = std::make_unique<op_class>();
+    made->key = key;
+    made->n_writes = 0;
+    for (std::size_t i = 0; i < schema.arguments().size() && i < 256; i++) {
+        const c10::AliasInfo *alias = schema.arguments()[i].alias_info();
+        if (alias != nullptr && alias->isWrite() && made->n_writes < sizeof made->writes) {
+            made->writes[made->n_writes++] = static_cast<std::uint8_t>(i);
+        }
+    }
+    made->name = strdup(schema.name().c_str());
+    if (made->name == nullptr) {
+        throw std::bad_alloc();
+    }
+    return made;
+}
 
 const op_class *op_of(const at::RecordFunction &fn)
 {

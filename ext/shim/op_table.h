@@ -5,7 +5,9 @@
 #define TGD_OP_TABLE_H
 
 #include <cstdint>
+#include <memory>
 
+#include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
 
 namespace tgd
@@ -20,6 +22,9 @@ struct op_class {
 
 /* NULL for a range named by a string, which is no op, and where the table is full. For ever. May throw bad_alloc. */
 const op_class *op_of(const at::RecordFunction &fn);
+
+/* What a schema says, for whoever keeps it; not in the table. The name is the caller's to free. May throw bad_alloc. */
+std::unique_ptr<op_class> op_of_schema(const c10::FunctionSchema &schema, const void *key);
 
 /* A custom Function's name, kept for ever: its class may go. Bounded like the table of ops. */
 const char *kept_name(const char *name);

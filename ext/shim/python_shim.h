@@ -28,6 +28,10 @@ PyObject *tgd_torch_node_metadata(const tgd_torch_node *node);
 /* Who gives a code object the index that it has in tgd_place, TGD_NONE where it has none. Called with the GIL held. Set
    once, with the GIL held, before the first capture. */
 void tgd_torch_set_code_table(uint32_t (*meet)(PyObject *code, PyObject *globals));
+/* GIL held. The dict inside torch's own metadata of a node (an AnomalyMetadata that the Python engine made); borrowed
+   from it. And where it has it. */
+void *tgd_torch_metadata_dict(void *metadata);
+size_t tgd_torch_dict_offset(void);
 
 /* For tgd_torch_set_python(). Borrowed for ever. */
 const tgd_torch_python *tgd_torch_python_hooks(void);

@@ -10,7 +10,8 @@ namespace tgd
 {
 
 std::atomic<const tgd_observer *> active{nullptr};
-std::atomic<std::uint64_t> latest_run{0}, failures{0};
+std::atomic<std::uint64_t> latest_run{0}, failures{0}, full_since{UINT64_MAX};
+std::atomic<bool> full_on{false}, light_on{false};
 
 namespace
 {
@@ -113,6 +114,37 @@ tgd_place here()
     return place;
 }
 
+tgd_place near()
+{
+    tgd_place place = nowhere;
+    const tgd_observer *observer = active.load(std::memory_order_acquire);
+    if (observer != nullptr) {
+        (observer->frames.near != nullptr ? observer->frames.near : observer->frames.here)(&place);
+    }
+    return place;
+}
+
+tgd_place mode_place(const thread_state &t, std::uint32_t flags)
+{
+    tgd_place place = nowhere;
+    const tgd_observer *observer = active.load(std::memory_order_acquire);
+    if (observer == nullptr) {
+        return place;
+    }
+    if ((flags & TGD_OP_INFERENCE) && !t.inference.empty()) {
+        if (t.inference.back().via & TGD_VIA_DECORATOR) {
+            observer->frames.decorated(&place);
+        }
+        return place.code != TGD_NONE ? place : t.inference.back();
+    }
+    if (t.mode_off.via & TGD_VIA_DECORATOR) {
+        observer->frames.decorated(&place);
+    } else if (t.mode_off.via & TGD_VIA_BY_CHECKPOINT) {
+        observer->frames.checkpoint(&place);
+    }
+    return place.code != TGD_NONE ? place : t.mode_off;
+}
+
 std::uint64_t add_run(const tgd_place &place, bool keep_graph, bool create_graph)
 {
     tgd_run_row row{};
@@ -140,9 +172,13 @@ void end_run(std::uint64_t run, bool failed)
     }
 }
 
+namespace
+{
+
+unsigned n_levels; /* under the lock of logs() */
+
 void forget_rows()
 {
-    std::lock_guard<std::mutex> all(logs().mutex);
     for (const std::shared_ptr<thread_log> &log : logs().logs) {
         std::lock_guard<std::mutex> own(log->mutex);
         log->now = generation();
@@ -154,6 +190,24 @@ void forget_rows()
     list.erase(std::remove_if(list.begin(), list.end(), dead), list.end());
     logs().runs.clear();
     latest_run.store(0);
+}
+
+} // namespace
+
+void hold_observer(const tgd_observer *observer)
+{
+    std::lock_guard<std::mutex> all(logs().mutex);
+    n_levels++;
+    active.store(observer, std::memory_order_release);
+}
+
+void drop_observer()
+{
+    std::lock_guard<std::mutex> all(logs().mutex);
+    if (--n_levels == 0) {
+        active.store(nullptr, std::memory_order_release);
+        forget_rows();
+    }
 }
 
 } // namespace tgd
@@ -200,6 +254,7 @@ extern "C" tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_err
         record->n_ids = static_cast<std::uint32_t>(all.ids.size());
         record->dropped = dropped + failures.load();
         record->began = since;
+        record->full_since = full_since.load();
         *out = record.release();
     });
 }

@@ -21,9 +21,16 @@ struct TensorImpl;
 namespace tgd
 {
 
-constexpr std::size_t most_rows = 1u << 17; /* of a kind, in each of a thread's two generations */
-constexpr std::size_t most_ids = 1u << 20;  /* the same, for ids */
+/* Rows of a kind in each of a thread's two generations. The light level runs for days: 6 MB a thread that writes. */
+struct row_limits {
+    std::size_t ops, writes, taken, ids, sums;
+};
+constexpr row_limits full_limits = {1u << 17, 1u << 17, 1u << 17, 1u << 20, 1u << 17};
+constexpr row_limits light_limits = {1u << 11, 1u << 14, 1u << 12, 1u << 15, 0};
 constexpr tgd_place nowhere = {TGD_NONE, -1, TGD_NONE, 0, 0};
+
+/* Which levels are on. */
+extern std::atomic<bool> full_on, light_on;
 
 struct generation {
     std::vector<tgd_op_row> ops;
@@ -34,9 +41,9 @@ struct generation {
 
     bool full() const
     {
-        return ops.size() >= most_rows || writes.size() >= most_rows || taken.size() >= most_rows ||
-               sums.size() >= most_rows ||
-               ids.size() >= most_ids;
+        const row_limits &most = full_on.load(std::memory_order_relaxed) ? full_limits : light_limits;
+        return ops.size() >= most.ops || writes.size() >= most.writes || taken.size() >= most.taken ||
+               ids.size() >= most.ids || (most.sums > 0 && sums.size() >= most.sums);
     }
     std::size_t rows() const
     {
@@ -71,6 +78,7 @@ struct arrived_gradient {
 struct thread_state {
     std::shared_ptr<thread_log> log;
     int depth = 0;    /* ops within ops */
+    int light_depth = 0; /* the same, as the light level sees them */
     int backward = 0; /* backward nodes within one another */
     bool live = false, carries = false;
     int uncaught = 0;
@@ -78,6 +86,9 @@ struct thread_state {
     std::vector<tgd_identity> ids;
     std::vector<tgd_write_row> writes; /* of the outermost op, until it has ended well or badly */
     std::vector<c10::TensorImpl *> written;
+    tgd_op_row cut{}; /* the light level's: an op that may lose a gradient, until it has ended */
+    std::vector<tgd_identity> cut_ids;
+    std::uint64_t no_grad_callback = 0; /* at::CallbackHandle, while it watches ops with grad mode off */
     tgd_place mode_off = nowhere;
     std::vector<tgd_place> inference; /* where the blocks of inference_mode around us began, outermost first */
     std::vector<tgd_place> modes; /* what mode_off was in the blocks around this one, outermost first */
@@ -105,9 +116,16 @@ std::uint64_t tick();
 
 /* Who records, or NULL. */
 extern std::atomic<const tgd_observer *> active;
+/* One more level is on, or one less; with the last one everything that was recorded is forgotten. */
+void hold_observer(const tgd_observer *observer);
+void drop_observer();
 
 /* Where the calling thread is in the user's program. */
 tgd_place here();
+/* The same with less: for what happens at every node. */
+tgd_place near();
+/* Where grad mode was switched off, for an op with these flags that loses the gradient because of it. */
+tgd_place mode_place(const thread_state &t, std::uint32_t flags);
 
 /* A new run; its number. */
 std::uint64_t add_run(const tgd_place &place, bool keep_graph, bool create_graph);
@@ -118,8 +136,8 @@ void end_run(std::uint64_t run, bool failed);
 /* A range with this name began on this thread. May throw bad_alloc. */
 void note_range(const char *name);
 
-/* Forgets everything that was recorded. */
-void forget_rows();
+/* When full recording began, UINT64_MAX while it is off. */
+extern std::atomic<std::uint64_t> full_since;
 
 extern std::atomic<std::uint64_t> failures;
 

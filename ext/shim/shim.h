@@ -213,6 +213,15 @@ typedef struct tgd_torch_python {
 void tgd_torch_set_python(const tgd_torch_python *python);
 const tgd_torch_python *tgd_torch_get_python(void);
 
+/* ---- origins ---- */
+
+struct tgd_node_origin; /* ext/core/record.h */
+
+/* Has the light level of recording ever been on, so that nodes may remember where they were made? */
+int tgd_torch_has_origins(void);
+/* 1 where this node does. Makes no metadata, takes no lock. */
+int tgd_torch_node_origin(const tgd_torch_node *node, struct tgd_node_origin *out);
+
 /* ---- identity ---- */
 
 /* What the recorder knows this tensor by (ext/core/record.h): that of the node that made it, or the number it bears;

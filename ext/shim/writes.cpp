@@ -1,5 +1,7 @@
 #include "writes.h"
 
+#include <algorithm>
+
 #include <c10/core/GradMode.h>
 
 #include "compat.h"
@@ -80,6 +82,35 @@ void note_write(thread_state &t, c10::TensorImpl *impl, std::uint32_t argument)
     row.leaf = meta == nullptr || meta->grad_fn_ == nullptr;
     t.writes.push_back(row);
     t.written.push_back(impl);
+}
+
+void end_writes(thread_state &t, bool threw)
+{
+    if (t.writes.empty()) {
+        return;
+    }
+    {
+        std::lock_guard<std::mutex> lock(t.log->mutex);
+        t.log->make_room();
+        for (tgd_write_row &row : t.writes) {
+            row.time = t.op.time;
+            row.place = t.op.place;
+            row.flags |= flag_if(threw, TGD_OP_THREW);
+            t.log->now.writes.push_back(row);
+        }
+    }
+    const tgd_observer *observer = active.load(std::memory_order_acquire);
+    if (threw && observer != nullptr && observer->refused != nullptr) {
+        auto culprit = std::find_if(t.written.begin(), t.written.end(), is_refused);
+        if (culprit == t.written.end()) {
+            return; /* it failed for another reason */
+        }
+        tgd_write_row row = t.writes[static_cast<std::size_t>(culprit - t.written.begin())];
+        c10::TensorImpl *impl = *culprit;
+        t.writes.clear();
+        t.written.clear();
+        observer->refused(observer->context, handle(impl), &row);
+    }
 }
 
 } // namespace tgd

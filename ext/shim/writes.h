@@ -13,6 +13,9 @@ bool is_refused(const c10::TensorImpl *impl);
 /* Adds a row to the thread's current op, which is about to write to this tensor. May throw bad_alloc. */
 void note_write(thread_state &t, c10::TensorImpl *impl, std::uint32_t argument);
 
+/* The op has ended, or thrown: its writes become rows. Tells of a refused one, which may take the GIL. */
+void end_writes(thread_state &t, bool threw);
+
 } // namespace tgd
 
 #endif

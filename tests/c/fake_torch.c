@@ -559,3 +559,15 @@ tgd_status tgd_torch_self_test(tgd_error *err)
     (void)err;
     return TGD_OK;
 }
+
+int tgd_torch_has_origins(void)
+{
+    return 0;
+}
+
+int tgd_torch_node_origin(const tgd_torch_node *node, struct tgd_node_origin *out)
+{
+    (void)node;
+    (void)out;
+    return 0;
+}
