@@ -131,7 +131,9 @@ static bool overlaps(const tgd_graph *graph, const tgd_saved_row *saved, const t
     }
     int64_t first = (int64_t)saved->storage_offset * saved->itemsize;
     int64_t end = (int64_t)tgd_saved_end(graph, saved);
-    return write->first_byte < end && first < write->end_byte;
+    /* Views with gaps may lie between one another: of those only what begins at the same byte is sure to meet. */
+    bool gaps = !write->dense || end - first != numel * saved->itemsize;
+    return gaps ? write->first_byte == first : write->first_byte < end && first < write->end_byte;
 }
 
 /* Under another version counter (.data, or what was made from it), or by an op that moves none. The tensor is at the

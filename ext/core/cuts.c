@@ -20,8 +20,16 @@ typedef struct search {
     uint32_t dead_end;  /* op that took the value out of the graph and gave nothing back, or TGD_NONE */
     uint32_t first_cut; /* op whose output lost the gradient, or TGD_NONE */
     uint32_t last_flow; /* last op that carried the gradient, or TGD_NONE */
+    uint32_t mode_cut;  /* light: first op that took a tensor some node had made, with grad mode off; or TGD_NONE */
     uint64_t steps;
+    uint64_t since;     /* ops before are another step's */
 } search;
+
+/* Only ops that can end a gradient were recorded: the way on to a root is not in the record. */
+static bool is_light(const tgd_record *record)
+{
+    return record->full_since == UINT64_MAX;
+}
 
 static bool any_of(const char *name, const char *const *names)
 {
@@ -100,6 +108,16 @@ static bool reads_out(const tgd_op_row *op)
     return any_of(tgd_bare_name(op->name), names);
 }
 
+static bool takes_made(const tgd_op_row *op, const tgd_identity *ids)
+{
+    for (uint32_t i = 0; i < op->n_in; i++) {
+        if (ids[i] & TGD_IDENTITY_NODE) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tgd_status follow_op(search *s, uint32_t i)
 {
     const tgd_op_row *op = &s->evidence->record->ops[i];
@@ -110,6 +128,9 @@ static tgd_status follow_op(search *s, uint32_t i)
     const tgd_identity *inputs = s->evidence->record->ids + op->first_id, *outputs = inputs + op->n_in;
     bool flows = from == FLOWS;
     tgd_status status = TGD_OK;
+    if (flows && s->mode_cut == TGD_NONE && !(op->flags & TGD_OP_GRAD_MODE) && takes_made(op, inputs)) {
+        s->mode_cut = i;
+    }
     if (flows && s->dead_end == TGD_NONE &&
         (op->n_out == 0 || (reads_out(op) && gives_back(op, inputs, outputs[0])))) {
         s->dead_end = i;
@@ -135,9 +156,12 @@ static tgd_status follow(search *s, tgd_identity id)
 {
     const tgd_record *record = s->evidence->record;
     tgd_address_map_clear(&s->reached);
-    s->dead_end = s->first_cut = s->last_flow = TGD_NONE;
+    s->dead_end = s->first_cut = s->last_flow = s->mode_cut = TGD_NONE;
     tgd_status status = reach(s, id, FLOWS);
     for (uint32_t i = 0; i < record->n_ops && status == TGD_OK && s->steps < MOST_STEPS; i++) {
+        if (record->ops[i].time < s->since) {
+            continue;
+        }
         s->steps += record->ops[i].n_in;
         if (id == 0 && (record->ops[i].flags & TGD_OP_CUT)) {
             /* no parameter is asked for: any op that loses a gradient is where one ends */
@@ -234,13 +258,41 @@ static uint64_t step_began(const search *s)
     uint64_t newest = 0, began = 0;
     for (uint32_t r = 0; r < graph->n_roots; r++) {
         tgd_node v = graph->roots[r].node;
-        const tgd_op_row *op = v == TGD_NONE ? NULL : tgd_evidence_op(s->evidence, v);
-        newest = op != NULL && op->time > newest ? op->time : newest;
+        uint64_t made = v == TGD_NONE ? 0 : tgd_evidence_made(s->evidence, v);
+        newest = made > newest ? made : newest;
     }
+    newest = newest == 0 && is_light(record) ? UINT64_MAX : newest; /* no root has a node: this step's, then */
     for (uint32_t i = 0; i < record->n_runs && record->runs[i].time < newest; i++) {
         began = record->runs[i].time;
     }
     return began;
+}
+
+/* No op that was recorded took the parameter. */
+static tgd_status explain_unused(const search *s, tgd_finding_row *row)
+{
+    const tgd_record *record = s->evidence->record;
+    const tgd_report *report = s->evidence->report;
+    if (is_light(record)) {
+        /* Ops that carry a gradient on are not in the record, but a graph that took the leaf left a trace on it. */
+        uint32_t flags = report->parameters[row->parameter].flags;
+        row->reason = flags & TGD_TENSOR_HAS_ACCUMULATOR ? TGD_REASON_OUTPUT_DROPPED : TGD_REASON_NEVER_USED;
+        row->unsure = !(flags & TGD_TENSOR_UNTOUCHED);
+        return TGD_OK;
+    }
+    row->reason = record->dropped == 0 ? TGD_REASON_NEVER_USED : TGD_REASON_NONE;
+    return TGD_OK;
+}
+
+/* Has any root a node? */
+static bool has_rooted(const tgd_graph *graph)
+{
+    for (uint32_t r = 0; r < graph->n_roots; r++) {
+        if (graph->roots[r].node != TGD_NONE) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The value went somewhere, but is not seen to reach a root: it left torch, or what was computed was dropped. Not
@@ -249,10 +301,12 @@ static tgd_status explain_lost(search *s, tgd_finding_row *row)
 {
     const tgd_record *record = s->evidence->record;
     uint32_t cut = s->dead_end != TGD_NONE ? s->dead_end : s->first_cut;
+    if (is_light(record) && (s->mode_cut != TGD_NONE || s->first_cut != TGD_NONE)) {
+        cut = s->mode_cut < s->first_cut ? s->mode_cut : s->first_cut;
+    }
     uint32_t use = cut != TGD_NONE ? cut : s->last_flow;
     if (use == TGD_NONE) {
-        row->reason = record->dropped == 0 ? TGD_REASON_NEVER_USED : TGD_REASON_NONE;
-        return TGD_OK;
+        return explain_unused(s, row);
     }
     const tgd_op_row *op = &record->ops[use];
     if (op->time < step_began(s)) {
@@ -260,7 +314,9 @@ static tgd_status explain_lost(search *s, tgd_finding_row *row)
     }
     row->unsure = true;
     if (cut != TGD_NONE) {
-        return op->flags & TGD_OP_GRAD_MODE ? explain(s->evidence, row, cut) : TGD_OK;
+        bool credible = (op->flags & TGD_OP_GRAD_MODE) ||
+                        (is_light(record) && (cut == s->mode_cut || !has_rooted(&s->evidence->report->graph)));
+        return credible ? explain(s->evidence, row, cut) : TGD_OK;
     }
     row->reason = TGD_REASON_OUTPUT_DROPPED;
     row->op = tgd_bare_name(op->name);
@@ -272,8 +328,7 @@ static tgd_status explain_parameter(search *s, tgd_finding_row *row, uint32_t *r
 {
     tgd_identity id = s->evidence->report->parameters[row->parameter].identity;
     if (id == 0) { /* no op of the record took it */
-        row->reason = s->evidence->record->dropped == 0 ? TGD_REASON_NEVER_USED : TGD_REASON_NONE;
-        return TGD_OK;
+        return explain_unused(s, row);
     }
     tgd_status status = follow(s, id);
     if (status != TGD_OK) {
@@ -297,7 +352,8 @@ static tgd_status explain_root(search *s, tgd_finding_row *row, uint32_t root_cu
         }
         root_cut = cut_before_roots(s);
         if (root_cut == TGD_NONE) {
-            root_cut = s->dead_end;
+            row->unsure = is_light(s->evidence->record);
+            root_cut = row->unsure && s->first_cut != TGD_NONE ? s->first_cut : s->dead_end;
         }
     }
     if (root_cut != TGD_NONE) {
@@ -343,6 +399,7 @@ tgd_status tgd_find_cuts(tgd_evidence *evidence)
 {
     tgd_report *report = evidence->report;
     search s = {.evidence = evidence};
+    s.since = is_light(evidence->record) ? step_began(&s) : 0;
     uint32_t root_cut = TGD_NONE;
     tgd_status status = TGD_OK;
     for (uint32_t i = 0; i < report->n_findings && status == TGD_OK; i++) {

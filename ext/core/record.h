@@ -100,6 +100,7 @@ typedef struct tgd_write_row {
     uint32_t argument; /* which tensor of a list, for _foreach and fused ops */
     uint32_t flags;    /* TGD_OP_* */
     bool view, leaf;   /* what it wrote to: for a refused one */
+    bool dense;        /* its bytes have no gaps */
 } tgd_write_row;
 
 /* One backward, or the refusal of one. */

@@ -56,6 +56,17 @@ template <class T> Node *borrow(const std::weak_ptr<T> &weak)
     return weak.lock().get();
 }
 
+/* Did a weak pointer never point to anything? */
+template <class T> bool never_set(const c10::weak_intrusive_ptr<T> &weak)
+{
+    return weak._unsafe_get_target() == nullptr;
+}
+
+template <class T> bool never_set(const std::weak_ptr<T> &weak)
+{
+    return !weak.owner_before(std::weak_ptr<T>()) && !std::weak_ptr<T>().owner_before(weak);
+}
+
 /* The node behind an owning or a weak pointer. */
 template <class T> Node *borrow(const c10::intrusive_ptr<T> &strong)
 {

@@ -110,6 +110,7 @@ void read_autograd(const AutogradMeta *meta, tgd_torch_tensor_info *out)
     if (grad_fn == nullptr) {
         out->flags |= TGD_TENSOR_LEAF;
         set(out->flags, TGD_TENSOR_HAS_ACCUMULATOR, !meta->grad_accumulator_.expired());
+        set(out->flags, TGD_TENSOR_UNTOUCHED, never_set(meta->grad_accumulator_));
     }
     set(out->flags, TGD_TENSOR_VIEW, meta->is_view_);
     set(out->flags, TGD_TENSOR_RETAINS_GRAD, meta->retains_grad_);

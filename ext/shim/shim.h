@@ -35,7 +35,8 @@ enum {
     TGD_TENSOR_HAS_ACCUMULATOR = 1u << 13, /* a leaf whose AccumulateGrad is alive: some graph uses it */
     TGD_TENSOR_PARAMETER = 1u << 14,       /* its Python object is a torch.nn.Parameter (Python hook only) */
     TGD_TENSOR_COMPLEX = 1u << 15,
-    TGD_TENSOR_FLOATING = 1u << 16
+    TGD_TENSOR_FLOATING = 1u << 16,
+    TGD_TENSOR_UNTOUCHED = 1u << 17 /* a leaf that no graph ever took: it never had an AccumulateGrad */
 };
 
 typedef struct tgd_torch_tensor_info {

@@ -73,6 +73,9 @@ void note_write(thread_state &t, c10::TensorImpl *impl, std::uint32_t argument)
         row.storage = reinterpret_cast<std::uintptr_t>(impl->unsafe_storage().unsafeGetStorageImpl());
     }
     span_of(impl, &row.first_byte, &row.end_byte);
+    row.dense = row.end_byte > row.first_byte && !impl->has_symbolic_sizes_strides() &&
+                row.end_byte - row.first_byte ==
+                    static_cast<std::int64_t>(impl->itemsize()) * c10::multiply_integers(impl->sizes());
     const torch::autograd::AutogradMeta *meta = autograd_of(impl);
     if (meta != nullptr && meta->grad_fn_ != nullptr) {
         row.identity = tgd_identity_of_output(meta->grad_fn_->thread_id(), meta->grad_fn_->sequence_nr(),
