@@ -161,6 +161,7 @@ void node_metadata::store_stack()
         quietly([this] {
             place = near();
             time = tick();
+            register_later_ops();
         });
         join_thread();
     }

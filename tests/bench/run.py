@@ -34,7 +34,8 @@ BARS = {
     "svg": {"resnet50": 0.1, "gpt12": 0.3, "lstm200": 0.5, "chain1e6": 6},
     "import": 0.05,
     "build": 120,
-    "steps": {"tiny": 1.15, "transformer": 1.04, "resnet18": 1.02},  # at most this many times plain
+    "steps": {"tiny": 1.15, "transformer": 1.04, "resnet18": 1.02},  # at most this many times plain: auto, watch
+    "record": {"tiny": 2},
 }
 
 
@@ -171,7 +172,22 @@ def armed_anomaly_mode(model):
     return lambda: mode.__exit__(None, None, None)
 
 
-GUARDS = {"watch": armed_watch, "detect_anomaly": armed_anomaly_mode}
+def armed_auto(model):
+    import torchgraphdbg.auto
+
+    torchgraphdbg.auto.start()
+    return torchgraphdbg.auto.stop
+
+
+def armed_record(model):
+    import torchgraphdbg
+
+    recorder = torchgraphdbg.record(params=model)
+    recorder.__enter__()
+    return lambda: recorder.__exit__(None, None, None)
+
+
+GUARDS = {"auto": armed_auto, "watch": armed_watch, "record": armed_record, "detect_anomaly": armed_anomaly_mode}
 
 
 def measure_guards(name, rounds=25):
@@ -355,7 +371,7 @@ def run(arguments):
             continue
         for guard in GUARDS:
             table.step(f"training step, {name}: {guard}", answer["plain"], answer[guard],
-                       bar if guard != "detect_anomaly" else None)
+                       BARS["record"].get(name) if guard == "record" else bar if guard in ("auto", "watch") else None)
 
     imports = [in_process("import") for _ in range(7)]
     seconds = [answer["seconds"] for answer in imports if "seconds" in answer]
