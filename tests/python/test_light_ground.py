@@ -188,13 +188,12 @@ SAME = {
         print(sparse.to_dense(), torch.jit.trace(lambda x: x.clone().add_(1), torch.ones(2))(torch.ones(2)))
         """,
     "threads": """
-        def work(out):
-            model = net()
+        def work(model, out):
             for _ in range(20):
                 model(torch.ones(2, 4)).sum().backward()
             out.append(grads(model))
         out = []
-        threads = [threading.Thread(target=work, args=(out,)) for _ in range(4)]
+        threads = [threading.Thread(target=work, args=(net(), out)) for _ in range(4)]  # one seed for all of them
         [t.start() for t in threads]
         [t.join() for t in threads]
         print(all(o == out[0] for o in out), out[0])
