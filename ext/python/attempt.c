@@ -160,7 +160,7 @@ static void note_gradients(PyObject *gradients)
 /* Tells which nodes a run will take, of a list of tensors and edges. */
 static void tell_taken(PyObject *roots, PyObject *inputs, bool captures)
 {
-    const tgd_torch_node *nodes[64], **given = nodes;
+    const tgd_torch_node *nodes[64] = {NULL}, **given = nodes;
     Py_ssize_t n_roots = PyTuple_GET_SIZE(roots), n_inputs = inputs == NULL ? 0 : PyTuple_GET_SIZE(inputs);
     size_t n = (size_t)(n_roots + n_inputs);
     if (n > sizeof nodes / sizeof nodes[0] && (given = PyMem_Calloc(n, sizeof *given)) == NULL) {
