@@ -260,6 +260,10 @@ tgd_status tgd_report_redact(tgd_report **out, const tgd_report *report, tgd_err
         tgd_report_free(made);
         return status;
     }
+    if (report->measures != NULL) {
+        tgd_measures_keep(report->measures);
+        made->measures = report->measures;
+    }
     tgd_report_summary(report, &summary);
     made->snapshot_bytes = summary.snapshot_bytes;
     made->n_executed = report->n_executed;

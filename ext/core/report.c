@@ -434,6 +434,10 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
         tgd_record_keep(request->record);
         made->later = request->record;
     }
+    if (report->measures != NULL) {
+        tgd_measures_keep(report->measures);
+        made->measures = report->measures;
+    }
     if (status == TGD_OK) {
         status = tgd_values_keep(made, values, err);
     }
@@ -460,6 +464,7 @@ void tgd_report_free(tgd_report *report)
         free(report->facts[i].name);
     }
     free(report->facts);
+    tgd_measures_free(report->measures);
     free(report->refused_message);
     tgd_values_clear(report);
     free(report->events);

@@ -6,6 +6,7 @@
 #define TGD_REPORT_H
 
 #include "graph.h"
+#include "measure.h"
 #include "record.h"
 #include "text.h"
 #include "values.h"
@@ -76,6 +77,7 @@ struct tgd_report {
     const tgd_record *later;       /* Owned share, or NULL: up to when it was judged again */
     tgd_fact_row *facts;           /* Owned */
     uint64_t asked;                /* in the record's time */
+    const tgd_measures *measures;  /* Owned share: of the backward that followed; NULL: nothing was measured */
     char *refused_message;         /* Owned: PyTorch's, of a refused root; or NULL */
     tgd_refusal refusal;           /* where refused is set; message is refused_message */
     tgd_write_row refused_write;   /* refusal.write points here, or is NULL */
