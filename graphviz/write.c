@@ -32,6 +32,11 @@ tgd_status tgd_format_of_path(tgd_format *out, const char *path, tgd_error *err)
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
     const char *dot = strrchr(name, '.');
+    const size_t length = strlen(name), trace = strlen(".trace.json");
+    if (length > trace && equals_ignoring_case(name + length - trace, ".trace.json")) {
+        *out = TGD_FORMAT_TRACE;
+        return TGD_OK;
+    }
     if (dot != NULL) {
         for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
             if (equals_ignoring_case(dot + 1, suffixes[i].suffix)) {
@@ -48,10 +53,10 @@ tgd_status tgd_format_of_path(tgd_format *out, const char *path, tgd_error *err)
     if (words.status != TGD_OK) {
         status = tgd_fail_memory(err);
     } else if (dot == NULL) {
-        status = tgd_fail(err, TGD_EINVAL, "'%s' has no suffix that names a format: use .svg, .json, .gv or .txt",
+        status = tgd_fail(err, TGD_EINVAL, "'%s' has no suffix that names a format: use .svg, .json, .trace.json, .gv or .txt",
                           words.bytes);
     } else {
-        status = tgd_fail(err, TGD_EINVAL, "no format has the suffix '%s': use .svg, .json, .gv or .txt", words.bytes);
+        status = tgd_fail(err, TGD_EINVAL, "no format has the suffix '%s': use .svg, .json, .trace.json, .gv or .txt", words.bytes);
     }
     tgd_text_drop(&words);
     return status;
@@ -68,6 +73,8 @@ tgd_status tgd_report_write(const tgd_report *report, tgd_format format, tgd_sin
         return tgd_gv_write(report, sink, context, err);
     case TGD_FORMAT_SVG:
         return tgd_svg_write(report, sink, context, err);
+    case TGD_FORMAT_TRACE:
+        return tgd_chrome_trace_write(report, sink, context, err);
     }
     return tgd_fail(err, TGD_EINVAL, "format %d is not one of tgd_format", (int)format);
 }

@@ -1,5 +1,6 @@
 /* The report as JSON, schema "torchgraphdbg/report" version 1 (README, "JSON"). Everything that the accessors of
    tgd.h show is in it; absent values are null. Streamed: memory does not grow with the graph. */
+#include "json_measures.h"
 #include "judge.h"
 
 enum { SCHEMA_VERSION = 1 };
@@ -361,6 +362,8 @@ tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context
     for (tgd_node v = 0; v < report->graph.n_nodes; v++) {
         write_node(&text, report, v);
     }
-    tgd_text_str(&text, "]}\n");
+    tgd_text_str(&text, "],\n \"measures\": ");
+    tgd_json_measures(&text, report);
+    tgd_text_str(&text, "}\n");
     return tgd_text_finish(&text, err);
 }

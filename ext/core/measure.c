@@ -71,44 +71,34 @@ static void take_gradients(tgd_measures *measures, const tgd_graph *graph, const
                            const tgd_span *span, tgd_node v)
 {
     const tgd_node_row *node = &graph->nodes[v];
-    tgd_measure_row *row = &measures->nodes[v];
-    bool any = false, all = run->statistics;
     for (uint32_t k = 0; k < span->n_gradients && k < node->n_inputs; k++) {
-        const tgd_gradient *from = &run->gradients[span->first_gradient + k];
-        tgd_gradient *to = &measures->inputs[node->first_input + k];
-        to->values = from->values;
-        to->unchecked = from->unchecked;
-        to->received = from->received;
-        to->measured = from->measured;
-        to->coarse = from->coarse;
-        any = any || from->measured;
-        all = all && (from->measured || !from->received);
-        if (from->measured) {
-            tgd_statistics_add(&row->gradient, &from->values);
+        measures->inputs[node->first_input + k] = run->gradients[span->first_gradient + k];
+    }
+}
+
+void tgd_measures_fill_node(tgd_measures *measures, const tgd_graph *graph, tgd_node v, uint32_t place)
+{
+    const tgd_node_row *node = &graph->nodes[v];
+    const tgd_span *span = &measures->spans[place];
+    tgd_measure_row *row = &measures->nodes[v];
+    *row = (tgd_measure_row){.began = span->began, .ended = span->ended, .self_ns = span->self_ns,
+                             .total_ns = span->total_ns, .after_ns = span->after_ns, .thread = span->thread,
+                             .on_device = span->on_device, .repeats = 1, .span = place, .timed = true,
+                             .first_use = span->first_use, .threw = span->threw};
+    row->median_self_ns = tgd_measure_own_ns(row);
+    bool any = false, all = measures->statistics;
+    for (uint32_t i = node->first_input; i < node->first_input + node->n_inputs; i++) {
+        const tgd_gradient *gradient = &measures->inputs[i];
+        any = any || gradient->measured;
+        all = all && (gradient->measured || !gradient->received);
+        if (gradient->measured) {
+            tgd_statistics_add(&row->gradient, &gradient->values);
         }
     }
     row->measured = any && all;
 }
 
-static void take_span(tgd_measures *measures, const tgd_span *span, uint32_t place, tgd_node v)
-{
-    tgd_measure_row *row = &measures->nodes[v];
-    row->began = span->began;
-    row->ended = span->ended;
-    row->self_ns = span->self_ns;
-    row->total_ns = span->total_ns;
-    row->after_ns = span->after_ns;
-    row->thread = span->thread;
-    row->on_device = span->on_device;
-    row->span = place;
-    row->timed = true;
-    row->first_use = span->first_use;
-    row->threw = span->threw;
-    row->repeats = 1;
-    row->median_self_ns = tgd_measure_own_ns(row);
-}
-
-static void count_edges(tgd_measures *measures, const tgd_graph *graph)
+void tgd_measures_count_edges(tgd_measures *measures, const tgd_graph *graph)
 {
     for (tgd_node v = 0; v < graph->n_nodes; v++) {
         if (!measures->nodes[v].timed) {
@@ -134,12 +124,12 @@ static void fill(tgd_measures *measures, const tgd_graph *graph, const tgd_measu
         span->in_graph = TGD_NONE;
         if (v != TGD_NONE && !measures->nodes[v].timed) {
             span->in_graph = v;
-            take_span(measures, span, i, v);
             take_gradients(measures, graph, run, span, v);
+            tgd_measures_fill_node(measures, graph, v, i);
         }
         span->first_gradient = span->n_gradients = 0;
     }
-    count_edges(measures, graph);
+    tgd_measures_count_edges(measures, graph);
 }
 
 tgd_status tgd_measures_join(tgd_measures **out, const tgd_graph *graph, const tgd_measured_run *run, tgd_error *err)
@@ -149,7 +139,7 @@ tgd_status tgd_measures_join(tgd_measures **out, const tgd_graph *graph, const t
         return tgd_fail_memory(err);
     }
     *measures = (tgd_measures){.shares = 1, .n_nodes = graph->n_nodes, .n_inputs = graph->n_inputs,
-                               .n_spans = run->n_spans, .began = run->began, .ended = run->ended,
+                               .n_spans = run->n_spans, .began = run->began, .ended = run->ended, .thread = run->thread,
                                .dropped = run->dropped, .trouble = run->trouble, .statistics = run->statistics};
     measures->nodes = calloc((size_t)graph->n_nodes + 1, sizeof *measures->nodes);
     measures->inputs = calloc((size_t)graph->n_inputs + 1, sizeof *measures->inputs);

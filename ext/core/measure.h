@@ -66,7 +66,8 @@ typedef struct tgd_measured_run {
     tgd_gradient *gradients; /* Owned */
     uint32_t n_spans, n_gradients;
     uint64_t run;
-    uint64_t began, ended;   /* of the call of backward, on its thread */
+    uint64_t began, ended;   /* of the call of backward */
+    uint64_t thread;         /* that called it */
     uint64_t dropped;        /* nodes that did not fit */
     const char *trouble;     /* why devices were not timed, for ever; or NULL */
     bool statistics;         /* gradients were looked at */
@@ -104,7 +105,7 @@ typedef struct tgd_measures {
     tgd_gradient *inputs;   /* Owned, per row of graph.inputs */
     tgd_span *spans;        /* Owned, by began; those inside other nodes too. Their gradients are not kept */
     uint32_t n_nodes, n_inputs, n_spans;
-    uint64_t began, ended, dropped;
+    uint64_t began, ended, thread, dropped;
     const char *trouble;
     bool statistics;
 } tgd_measures;
@@ -139,6 +140,18 @@ void tgd_measures_free(const tgd_measures *measures);
  */
 tgd_status tgd_report_measured(struct tgd_report **out, const struct tgd_report *report, const tgd_measures *measures,
                                tgd_error *err);
+
+/* Makes a node's row out of its span and its inputs' gradients, once both stand in the measures. */
+void tgd_measures_fill_node(tgd_measures *measures, const struct tgd_graph *graph, tgd_node v, uint32_t span);
+/* Fills n_edges, after the last node. */
+void tgd_measures_count_edges(tgd_measures *measures, const struct tgd_graph *graph);
+
+/**
+ * The chain of nodes, each behind an edge of the one before, that took the most time together: what backward could not
+ * be faster than, however many nodes ran at once.
+ * @param[out] path  to be freed; n of them, the first one first
+ */
+tgd_status tgd_measures_critical_path(const struct tgd_report *report, tgd_node **path, uint32_t *n, tgd_error *err);
 
 /* What a node sent along its k-th edge: the gradient that the node there received. NULL: a null edge, or not known.
    *alone: no other edge led there, so it is just that; else it is the sum of all. */

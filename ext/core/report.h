@@ -164,6 +164,10 @@ void tgd_node_phrase(tgd_text *text, const tgd_report *report, tgd_node v);
 /* ---- documents ---- */
 tgd_status tgd_text_report_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
 tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+/* TGD_EINVAL where nothing was timed. */
+tgd_status tgd_chrome_trace_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+/* The part of the text report about times: how long backward took, and the nodes that took most of it. */
+void tgd_slowest_write(tgd_text *text, const tgd_report *report);
 /* TGD_FORMAT_GV and TGD_FORMAT_SVG, and the functions of tgd.h that choose a format, are in graphviz/. */
 
 #endif

@@ -137,6 +137,38 @@ void tgd_text_fixed(tgd_text *text, double value, int decimals)
     }
 }
 
+void tgd_text_real(tgd_text *text, double value)
+{
+    char digits[40];
+    if (!(value - value == 0)) {
+        tgd_text_str(text, "null");
+        return;
+    }
+    int n = snprintf(digits, sizeof digits, "%.17g", value);
+    bool point = false;
+    for (int i = 0; i < n; i++) { /* the locale's decimal point may be several bytes */
+        if (strchr("0123456789+-e", digits[i]) != NULL) {
+            tgd_text_bytes(text, &digits[i], 1);
+        } else if (!point) {
+            tgd_text_str(text, ".");
+            point = true;
+        }
+    }
+}
+
+void tgd_text_duration(tgd_text *text, uint64_t ns)
+{
+    static const char *const units[] = {"us", "ms", "s"};
+    double value = (double)ns / 1000;
+    size_t unit = 0;
+    while (value >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        unit++;
+    }
+    tgd_text_fixed(text, value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+    tgd_text_printf(text, " %s", units[unit]);
+}
+
 void tgd_text_size(tgd_text *text, uint64_t bytes)
 {
     static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};

@@ -30,6 +30,10 @@ void tgd_text_str(tgd_text *text, const char *s);
 void tgd_text_printf(tgd_text *text, const char *format, ...) TGD_PRINTF(2, 3);
 /* Fixed point, at most 6 decimals, "." whatever the locale. */
 void tgd_text_fixed(tgd_text *text, double value, int decimals);
+/* A JSON number that reads back as the same double; null where it is not finite. */
+void tgd_text_real(tgd_text *text, double value);
+/* "1.23 ms": three figures. */
+void tgd_text_duration(tgd_text *text, uint64_t ns);
 /* "1.5 MB", "312 bytes": powers of 1000, three figures. */
 void tgd_text_size(tgd_text *text, uint64_t bytes);
 /* "12,345" */

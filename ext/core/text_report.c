@@ -281,6 +281,7 @@ tgd_status tgd_text_report_write(const tgd_report *report, tgd_sink sink, void *
         }
         write_findings(&text, report, &g);
         write_summary(&text, report);
+        tgd_slowest_write(&text, report);
         status = tgd_text_finish(&text, err);
     }
     free(g.next);

@@ -4,6 +4,8 @@
 #include "auto_recording.h"
 #include "frames.h"
 #include "grad_state.h"
+#include "measuring.h"
+#include "recorder_measures.h"
 #include "python_shim.h"
 #include "report_object.h"
 #include "watch_object.h"
@@ -119,6 +121,20 @@ static void tell_ended(PyObject *told, const tgd_py_attempt *a, PyObject *except
     PyErr_Clear();
 }
 
+/* Takes what was measured over, which may be NULL, as the list may. Leaves no exception. */
+static void give_measured(PyObject *told, tgd_pending_run *measured)
+{
+    PyObject *pending = measured == NULL ? NULL : tgd_py_pending_new(measured);
+    for (Py_ssize_t i = 0; pending != NULL && told != NULL && i < PyList_GET_SIZE(told); i++) {
+        PyObject *recorder = PyList_GET_ITEM(told, i);
+        if (tgd_py_recorder_measured(recorder, pending) < 0) {
+            tgd_py_recorder_complain(recorder);
+        }
+    }
+    Py_XDECREF(pending);
+    PyErr_Clear();
+}
+
 /* ---- backward ---- */
 
 /* From before a backward until after it. */
@@ -212,6 +228,7 @@ static void *backward(PyObject *args, PyObject *keywords)
     if (!keep_graph && are_starts(roots, true) && (!some || are_starts(inputs, true))) {
         tell_taken(roots, some ? inputs : NULL, !is_true(argument(args, keywords, 6, "accumulate_grad")));
     }
+    tgd_measure_run_began();
     return run;
 }
 
@@ -221,12 +238,14 @@ static void ended(void *token, PyObject *exception)
     if (run == NULL) {
         return;
     }
+    tgd_pending_run *measured = tgd_measure_run_ended();
     size_t n = 0;
     uint64_t number = tgd_observe_run_ended(exception != NULL);
     tgd_event_row *events = number == 0 ? NULL : tgd_observe_events(number, &n);
     const tgd_aftermath aftermath = {.events = events, .n_events = n};
     tell_ended(run->told, &run->attempt, exception, &aftermath);
     free(events);
+    give_measured(run->told, measured);
     if (exception != NULL) {
         all_failed(run->told, exception);
     } else {

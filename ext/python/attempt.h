@@ -43,6 +43,8 @@ int tgd_py_recorder_add(PyObject *recorder, PyObject *report);
 PyObject *tgd_py_recorder_newest(PyObject *recorder);
 /* Puts a report in the place of its newest. 0, or -1 with an exception. */
 int tgd_py_recorder_replace(PyObject *recorder, PyObject *report);
+/* What was measured of the backward that its newest report is about (tgd_py_pending_new). 0, or -1 with an exception. */
+int tgd_py_recorder_measured(PyObject *recorder, PyObject *pending);
 /* What its newest report is about raised this; NULL: PyTorch refuses an in-place op, with an exception that is yet to
    be made. No exception is set, none is left. */
 void tgd_py_recorder_failed(PyObject *recorder, PyObject *exception);

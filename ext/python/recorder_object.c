@@ -2,9 +2,11 @@
 
 #include "arguments.h"
 #include "attempt.h"
+#include "measuring.h"
 #include "module_table.h"
 #include "note.h"
 #include "raise.h"
+#include "recorder_measures.h"
 #include "report_object.h"
 
 enum { MOST_REPORTS = 16 };
@@ -13,6 +15,8 @@ typedef struct recorder {
     PyObject_HEAD
     PyObject *params;  /* Owned: as given, an iterator as a list; None: not asked about */
     PyObject *reports; /* Owned list, newest last */
+    PyObject *pending; /* Owned list: what was measured and has not been put into its report, newest last */
+    unsigned what;     /* TGD_MEASURE_* */
     /* What the newest attempt raised, to know the exception again when it leaves the block. */
     PyObject *failed;       /* Owned: the report it belongs to; NULL: nothing was raised */
     PyTypeObject *raised;   /* Owned, with failed */
@@ -81,6 +85,19 @@ int tgd_py_recorder_add(PyObject *object, PyObject *report)
     }
     Py_ssize_t n = PyList_GET_SIZE(self->reports);
     return n <= MOST_REPORTS ? 0 : PyList_SetSlice(self->reports, 0, n - MOST_REPORTS, NULL);
+}
+
+int tgd_py_recorder_measured(PyObject *object, PyObject *pending)
+{
+    recorder *self = (recorder *)object;
+    if (self->what == 0) {
+        return 0;
+    }
+    if (PyList_Append(self->pending, pending) < 0) {
+        return -1;
+    }
+    Py_ssize_t n = PyList_GET_SIZE(self->pending);
+    return n <= MOST_REPORTS ? 0 : PyList_SetSlice(self->pending, 0, n - MOST_REPORTS, NULL);
 }
 
 void tgd_py_recorder_failed(PyObject *object, PyObject *exception)
@@ -234,18 +251,21 @@ static int keep_params(recorder *self, PyObject *params)
 
 static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"params", "checksum", NULL};
+    static char *names[] = {"params", "checksum", "timeline", "statistics", NULL};
     PyObject *params = Py_None;
-    int checksum = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O$p:record", names, &params, &checksum)) {
+    int checksum = 0, timeline = 1, statistics = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O$ppp:record", names, &params, &checksum, &timeline,
+                                     &statistics)) {
         return NULL;
     }
     recorder *self = (recorder *)type->tp_alloc(type, 0);
-    if (self != NULL && (keep_params(self, params) < 0 || (self->reports = PyList_New(0)) == NULL)) {
+    if (self != NULL && (keep_params(self, params) < 0 || (self->reports = PyList_New(0)) == NULL ||
+                         (self->pending = PyList_New(0)) == NULL)) {
         Py_CLEAR(self);
     }
     if (self != NULL) {
         self->checksum = checksum;
+        self->what = (timeline || statistics ? TGD_MEASURE_TIME : 0u) | (statistics ? TGD_MEASURE_GRADIENTS : 0u);
     }
     return (PyObject *)self;
 }
@@ -255,6 +275,7 @@ static int recorder_clear(PyObject *object)
     recorder *self = (recorder *)object;
     Py_CLEAR(self->params);
     Py_CLEAR(self->reports);
+    Py_CLEAR(self->pending);
     forget(self);
     tgd_record_free(self->seen);
     self->seen = NULL;
@@ -276,6 +297,7 @@ static int recorder_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->params);
     Py_VISIT(self->reports);
+    Py_VISIT(self->pending);
     Py_VISIT(self->failed);
     Py_VISIT(self->raised);
     return 0;
@@ -300,6 +322,9 @@ static PyObject *recorder_enter(PyObject *object, PyObject *args)
     self->on = true;
     Py_BEGIN_ALLOW_THREADS
     status = tgd_observe_start(observer, &err);
+    if (status == TGD_OK && self->what != 0 && (status = tgd_measure_start(self->what, &err)) != TGD_OK) {
+        tgd_observe_stop();
+    }
     Py_END_ALLOW_THREADS
     if (status != TGD_OK) {
         self->on = false;
@@ -342,6 +367,9 @@ static PyObject *recorder_exit(PyObject *object, PyObject *args)
     }
     Py_BEGIN_ALLOW_THREADS
     tgd_observe_want_checksums(-self->checksum);
+    if (self->what != 0) {
+        tgd_measure_stop(self->what);
+    }
     tgd_observe_stop();
     Py_END_ALLOW_THREADS
     tgd_py_patches_unwatch();
@@ -374,6 +402,10 @@ static PyObject *recorder_report(PyObject *object, PyObject *args, PyObject *key
                                            "in-place operation that PyTorch refused");
         return NULL;
     }
+    if (tgd_py_measures_settle(tgd_py_state_of(object), self->reports, self->pending) < 0) {
+        return NULL;
+    }
+    n = PyList_GET_SIZE(self->reports);
     PyObject *newest = Py_NewRef(PyList_GET_ITEM(self->reports, n - 1));
     PyObject *judged = judged_again(self, newest, params);
     if (judged != NULL && params == Py_None) {
@@ -391,7 +423,11 @@ static PyObject *recorder_report(PyObject *object, PyObject *args, PyObject *key
 static PyObject *recorder_reports(PyObject *object, void *closure)
 {
     (void)closure;
-    return PyList_AsTuple(((recorder *)object)->reports);
+    const recorder *self = (const recorder *)object;
+    if (tgd_py_measures_settle(tgd_py_state_of(object), self->reports, self->pending) < 0) {
+        return NULL;
+    }
+    return PyList_AsTuple(self->reports);
 }
 
 static PyObject *recorder_repr(PyObject *object)
@@ -415,12 +451,14 @@ static PyGetSetDef recorder_getset[] = {
 };
 
 PyDoc_STRVAR(recorder_doc,
-             "record(params=None, *, checksum=False)\n--\n\n"
+             "record(params=None, *, checksum=False, timeline=True, statistics=True)\n--\n\n"
              "Record what runs inside a with block, for one step or a few, so that a report names lines.\n\n"
-             "params    names the leaves, as in inspect(); of a module also the paths of the modules in it\n"
-             "checksum  sum up every tensor on the CPU that an op saves, when it is saved and for each report,\n"
-             "          so that writes by numpy, DLPack and other libraries show. Reads all of them at the speed\n"
-             "          of memory; those of custom Functions are left out.\n\n"
+             "params      names the leaves, as in inspect(); of a module also the paths of the modules in it\n"
+             "checksum    sum up every tensor on the CPU that an op saves, when it is saved and for each report,\n"
+             "            so that writes by numpy, DLPack and other libraries show. Reads all of them at the\n"
+             "            speed of memory; those of custom Functions are left out.\n"
+             "timeline    time each node of a backward\n"
+             "statistics  look at each gradient that a node receives, and time it\n\n"
              "    with torchgraphdbg.record(params=model) as rec:\n"
              "        loss = criterion(model(x), y)\n"
              "        loss.backward()\n"

@@ -299,7 +299,8 @@ typedef enum tgd_format {
     TGD_FORMAT_TEXT = 0, /* .txt  the report a person reads */
     TGD_FORMAT_JSON,     /* .json schema in README */
     TGD_FORMAT_GV,       /* .gv   the folded graph, for dot */
-    TGD_FORMAT_SVG       /* .svg  the picture */
+    TGD_FORMAT_SVG,      /* .svg  the picture */
+    TGD_FORMAT_TRACE     /* .trace.json  when each node ran, for Perfetto and other viewers of Chrome traces */
 } tgd_format;
 
 /* The format that a path's suffix asks for. TGD_EINVAL for an unknown one, with the known ones in *err. */
@@ -311,7 +312,8 @@ typedef int (*tgd_sink)(void *context, const char *bytes, size_t n);
 /**
  * Write the report in one format. Any thread; TGD_FORMAT_SVG takes one lock of this library for the layout.
  * The same report gives the same bytes.
- * @return TGD_OK, TGD_ENOMEM, TGD_EIO (the sink refused), TGD_EGRAPHVIZ
+ * @return TGD_OK, TGD_ENOMEM, TGD_EIO (the sink refused), TGD_EGRAPHVIZ, TGD_EINVAL (TGD_FORMAT_TRACE of a report
+ *         whose backward was not timed)
  */
 tgd_status tgd_report_write(const tgd_report *report, tgd_format format, tgd_sink sink, void *context, tgd_error *err);
 
