@@ -37,9 +37,9 @@ typedef struct tgd_span {
     uint64_t outermost;  /* the backward around that one, or the same */
     uint64_t thread;     /* that it ran on, as torch counts them */
     uint64_t began, ended;
-    uint64_t total_ns;   /* with the nodes that ran inside it */
-    uint64_t self_ns;    /* without */
-    uint64_t after_ns;   /* from its end to the next node of this thread: the engine adds gradients up, runs hooks */
+    uint64_t total_ns;   /* with the nodes that ran inside it, and with after_ns */
+    uint64_t self_ns;    /* without the former */
+    uint64_t after_ns;   /* what the engine did for it from `ended` on: hooks, sums of gradients, memory given back */
     tgd_device_time on_device;
     uint32_t first_gradient, n_gradients; /* in gradients: one for each input */
     uint32_t depth;      /* of nodes around it on its thread */

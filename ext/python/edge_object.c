@@ -1,4 +1,5 @@
 #include "document.h"
+#include "measure_objects.h"
 #include "row.h"
 
 static tgd_edge edge_of(PyObject *object)
@@ -24,6 +25,16 @@ static PyObject *edge_input_nr(PyObject *object, void *closure)
 {
     (void)closure;
     return PyLong_FromUnsignedLong(edge_of(object).input_nr);
+}
+
+static PyObject *edge_gradient(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_edge edge = edge_of(object);
+    if (edge.to == TGD_NONE) {
+        Py_RETURN_NONE;
+    }
+    return tgd_py_input_gradient(tgd_py_state_of(object), ((tgd_py_row *)object)->snapshot, edge.to, edge.input_nr);
 }
 
 static PyObject *edge_repr(PyObject *object)
@@ -56,6 +67,8 @@ static PyGetSetDef edge_getset[] = {
     {"source", edge_source, NULL, "The node that hands a gradient on.", NULL},
     {"target", edge_target, NULL, "The node that receives it; None: a null edge, no gradient is wanted there.", NULL},
     {"input_nr", edge_input_nr, NULL, "Which input of target it is added to.", NULL},
+    {"gradient", edge_gradient, NULL, "What target received there: what source handed on where Gradient.edges is 1,\n"
+                                      "else the sum of all of them. None where no backward was recorded.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

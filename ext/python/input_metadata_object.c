@@ -1,3 +1,4 @@
+#include "measure_objects.h"
 #include "tensor_fields.h"
 
 static tgd_tensor_info info_of(PyObject *object)
@@ -29,6 +30,13 @@ static PyObject *input_device(PyObject *object, void *closure)
     return tgd_py_device(&info);
 }
 
+static PyObject *input_gradient(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    return tgd_py_input_gradient(tgd_py_state_of(object), self->snapshot, (tgd_node)self->node, self->place);
+}
+
 static PyObject *input_repr(PyObject *object)
 {
     tgd_tensor_info info = info_of(object);
@@ -53,6 +61,7 @@ static PyGetSetDef input_getset[] = {
     {"shape", input_shape, NULL, "Sizes, -1 for a symbolic one; None where the input is unused.", NULL},
     {"dtype", input_dtype, NULL, "The torch.dtype, or None.", NULL},
     {"device", input_device, NULL, "\"cpu\", \"cuda:0\", ..., or None.", NULL},
+    {"gradient", input_gradient, NULL, "What it was like in the backward that was recorded; None where none was.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

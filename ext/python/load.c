@@ -1,5 +1,6 @@
 #include "load.h"
 
+#include "load_measures.h"
 #include "load_members.h"
 #include "report_object.h"
 #include <string.h>
@@ -331,7 +332,7 @@ static int load_document(loader *l, PyObject *document, tgd_report **out)
         tgd_py_member_number(&l->in, summary, "snapshot_bytes", UINT64_MAX, &head.snapshot_bytes) < 0 ||
         load_list(l, document, "sources", load_source) < 0 || load_list(l, document, "nodes", load_node) < 0 || load_list(l, document, "roots", load_root) < 0 ||
         load_list(l, document, "parameters", load_parameter) < 0 ||
-        load_list(l, document, "findings", load_finding) < 0) {
+        load_list(l, document, "findings", load_finding) < 0 || tgd_py_load_measures(&l->in, document, l->out) < 0) {
         return -1;
     }
     head.depth = (uint32_t)depth;

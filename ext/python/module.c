@@ -156,6 +156,8 @@ static int add_types(PyObject *module, tgd_py_state *state)
         {&state->source_location_type, &tgd_py_source_location_spec},
         {&state->record_type, &tgd_py_record_spec},
         {&state->watch_type, &tgd_py_watch_spec},
+        {&state->span_type, &tgd_py_span_spec},
+        {&state->gradient_type, &tgd_py_gradient_spec},
     };
     for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
         *types[k].type = (PyTypeObject *)PyType_FromModuleAndSpec(module, types[k].spec, NULL);
@@ -232,6 +234,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->source_location_type);
     Py_VISIT(state->record_type);
     Py_VISIT(state->watch_type);
+    Py_VISIT(state->span_type);
+    Py_VISIT(state->gradient_type);
     return 0;
 }
 
@@ -254,6 +258,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->source_location_type);
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->watch_type);
+    Py_CLEAR(state->span_type);
+    Py_CLEAR(state->gradient_type);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "document.h"
+#include "measure_objects.h"
 #include "row.h"
 #include "source_location_object.h"
 
@@ -157,12 +158,18 @@ static PyObject *node_module(PyObject *object, void *closure)
     return tgd_py_name(source.module);
 }
 
-/* What is not measured yet. */
-static PyObject *node_unknown(PyObject *object, void *closure)
+static PyObject *node_time(PyObject *object, void *closure)
 {
-    (void)object;
     (void)closure;
-    Py_RETURN_NONE;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    return tgd_py_node_time(tgd_py_state_of(object), self->snapshot, (tgd_node)self->node);
+}
+
+static PyObject *node_gradient(PyObject *object, void *closure)
+{
+    (void)closure;
+    const tgd_py_row *self = (const tgd_py_row *)object;
+    return tgd_py_node_gradient(tgd_py_state_of(object), self->snapshot, (tgd_node)self->node);
 }
 
 static PyObject *node_repr(PyObject *object)
@@ -199,8 +206,9 @@ static PyGetSetDef node_getset[] = {
     {"where", node_where, NULL, "The forward's source line; None where no recorder was on.", NULL},
     {"stack", node_stack, NULL, "where, and the lines of the program that led there, innermost first.", NULL},
     {"made_by", node_made_by, NULL, "The node whose backward made it, under create_graph; None in the forward.", NULL},
-    {"time", node_unknown, NULL, "Seconds it took in backward; None where no recorder was on.", NULL},
-    {"gradient", node_unknown, NULL, "What is known of its gradient's values; None where no recorder was on.", NULL},
+    {"time", node_time, NULL, "When it ran in the backward that was recorded, as a Span; None where none was.", NULL},
+    {"gradient", node_gradient, NULL, "What the gradients were like that it received, all together; None where no\n"
+                                      "backward was recorded.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

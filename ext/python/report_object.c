@@ -3,6 +3,7 @@
 #include "auto_recording.h"
 #include "document.h"
 #include "frames.h"
+#include "measure_objects.h"
 #include "observe.h"
 #include "paths.h"
 #include "raise.h"
@@ -188,6 +189,41 @@ static PyObject *report_findings(PyObject *object, void *closure)
     return Py_NewRef(self->findings);
 }
 
+/* module.function(args...) with modules that are only imported when somebody needs them. */
+static PyObject *imported(const char *module_name, const char *function)
+{
+    PyObject *module = PyImport_ImportModule(module_name);
+    if (module == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyObject_GetAttrString(module, function);
+    Py_DECREF(module);
+    return result;
+}
+
+static PyObject *report_timeline(PyObject *object, void *closure)
+{
+    (void)closure;
+    return tgd_py_timeline(tgd_py_state_of(object), ((report *)object)->snapshot);
+}
+
+PyDoc_STRVAR(diff_doc,
+             "diff($self, other, /)\n--\n\n"
+             "What changed from this report to the other one, as a Difference: nodes that came and went, times,\n"
+             "gradients and findings. str() of it is the text.");
+
+static PyObject *report_diff(PyObject *object, PyObject *other)
+{
+    if (Py_TYPE(other) != Py_TYPE(object)) {
+        return PyErr_Format(PyExc_TypeError, "other: expected a torchgraphdbg.Report, got %.200s",
+                            Py_TYPE(other)->tp_name);
+    }
+    PyObject *make = imported("torchgraphdbg._diff", "Difference");
+    PyObject *difference = make == NULL ? NULL : PyObject_CallFunctionObjArgs(make, object, other, NULL);
+    Py_XDECREF(make);
+    return difference;
+}
+
 static PyObject *report_summary(PyObject *object, void *closure)
 {
     (void)closure;
@@ -225,18 +261,6 @@ static PyObject *report_summary(PyObject *object, void *closure)
     return summary;
 }
 
-/* module.function(args...) with modules that are only imported when somebody needs them. */
-static PyObject *imported(const char *module_name, const char *function)
-{
-    PyObject *module = PyImport_ImportModule(module_name);
-    if (module == NULL) {
-        return NULL;
-    }
-    PyObject *result = PyObject_GetAttrString(module, function);
-    Py_DECREF(module);
-    return result;
-}
-
 PyDoc_STRVAR(to_dict_doc, "to_dict($self, /)\n--\n\n"
                           "The report as plain Python values: what the .json file holds.");
 
@@ -256,7 +280,8 @@ static PyObject *report_to_dict(PyObject *object, PyObject *args)
 
 PyDoc_STRVAR(save_doc,
              "save($self, /, path, *, redact=False)\n--\n\n"
-             "Write the report to a file. The suffix picks the format: .svg, .json, .gv or .txt.\n\n"
+             "Write the report to a file. The suffix picks the format: .svg, .json, .gv, .txt, or\n"
+             ".trace.json: the timeline of the backward that was recorded, for Perfetto.\n\n"
              "redact leaves of every path only the file's name, in source locations and in sentences, so that\n"
              "the report can be shared. Names of parameters, modules, classes and functions stay.\n\n"
              "path is a str, bytes or os.PathLike. The file appears whole or not at all; one that stood\n"
@@ -355,10 +380,13 @@ static PyGetSetDef report_getset[] = {
     {"ok", report_ok, NULL, "No error and no warning among the findings.", NULL},
     {"graph", report_graph, NULL, "The graph as it stood.", NULL},
     {"summary", report_summary, NULL, "Counts and sizes: nodes, depth, saved bytes, parameters reached.", NULL},
+    {"timeline", report_timeline, NULL, "A Span for each node that ran in the backward that was recorded, in the order in\n"
+                                        "which they began; None where none was.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef report_methods[] = {
+    {"diff", report_diff, METH_O, diff_doc},
     {"to_dict", report_to_dict, METH_NOARGS, to_dict_doc},
     {"save", (PyCFunction)(void (*)(void))report_save, METH_VARARGS | METH_KEYWORDS, save_doc},
     {"_repr_svg_", report_repr_svg, METH_NOARGS, repr_svg_doc},

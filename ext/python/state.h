@@ -19,6 +19,8 @@ typedef struct tgd_py_state {
     PyTypeObject *source_location_type;
     PyTypeObject *record_type;
     PyTypeObject *watch_type;
+    PyTypeObject *span_type;
+    PyTypeObject *gradient_type;
 } tgd_py_state;
 
 /* One per type, in the file that bears the type's name. */
@@ -33,6 +35,8 @@ extern PyType_Spec tgd_py_finding_spec;
 extern PyType_Spec tgd_py_source_location_spec;
 extern PyType_Spec tgd_py_record_spec;
 extern PyType_Spec tgd_py_watch_spec;
+extern PyType_Spec tgd_py_span_spec;
+extern PyType_Spec tgd_py_gradient_spec;
 
 /* Made by us alone, never subclassed, never changed. */
 #define TGD_PY_TYPE_FLAGS                                                                                              \

@@ -64,22 +64,26 @@ void take_from(measured_log &log, std::uint64_t outermost, tgd_pending_run &out)
     log.dropped = 0;
 }
 
-/* What the engine did on the thread of the call after each node, up to the next one or the end. */
+/* What the engine does for a node once it has run, up to the next one or the end: hooks, checks, sums of gradients,
+   memory given back. On the thread of the call alone: others wait for work meanwhile. */
 void fill_gaps(std::vector<measured_row> &rows, std::uint64_t run, std::uint64_t thread, std::uint64_t ended)
 {
-    measured_row *before = nullptr;
+    std::unordered_map<std::uint64_t, measured_row *> before; /* of each run */
+    auto until = [](measured_row *row, std::uint64_t time) {
+        if (row != nullptr && time > row->left) {
+            row->span.after_ns = time - row->left;
+            row->span.self_ns += row->span.after_ns;
+            row->span.total_ns += row->span.after_ns;
+        }
+    };
     for (measured_row &row : rows) {
-        if (row.span.run != run || row.span.thread != thread || row.span.depth != 0) {
-            continue;
+        if (row.span.thread == thread) {
+            measured_row *&last = before[row.span.run];
+            until(last, row.entered);
+            last = &row;
         }
-        if (before != nullptr && row.entered > before->left) {
-            before->span.after_ns = row.entered - before->left;
-        }
-        before = &row;
     }
-    if (before != nullptr && ended > before->left) {
-        before->span.after_ns = ended - before->left;
-    }
+    until(before[run], ended);
 }
 
 tgd_pending_run *take(std::uint64_t run, std::uint64_t began, std::uint64_t ended)
