@@ -338,8 +338,9 @@ static tgd_status backward_op(keeper *k, const tgd_op_row *op)
     }
     const tgd_op_row *function = &evidence->record->ops[used->function], *made = &evidence->record->ops[used->op];
     tgd_node v = node_numbered(&report->graph, function->thread, function->sequence_nr);
-    if (v != TGD_NONE && report->graph.nodes[v].address != op->inside) {
-        return TGD_OK;
+    bool compiled = v != TGD_NONE && (tgd_graph_type(&report->graph, v)->python_flags & TGD_PY_COMPILED);
+    if (compiled || (v != TGD_NONE && report->graph.nodes[v].address != op->inside)) {
+        return TGD_OK; /* torch.compile's own second derivative raises, and is no constant */
     }
     for (uint32_t i = 0; i < op->n_out; i++) {
         tgd_identity id = evidence->record->ids[op->first_id + op->n_in + i];

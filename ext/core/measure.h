@@ -134,12 +134,9 @@ void tgd_measures_keep(const tgd_measures *measures);
 /* Accepts NULL. */
 void tgd_measures_free(const tgd_measures *measures);
 
-/**
- * The report, and what was measured of its backward (which becomes shared). Whatever it found and said stays.
- * @param[out] out  release with tgd_report_free()
- */
-tgd_status tgd_report_measured(struct tgd_report **out, const struct tgd_report *report, const tgd_measures *measures,
-                               tgd_error *err);
+/* Gives a report what was measured of its backward (which becomes shared), unless it has that already. All else stays
+   as it was said before backward. Any thread: others see none or all of it. */
+void tgd_report_measure(const struct tgd_report *report, const tgd_measures *measures);
 
 /* Makes a node's row out of its span and its inputs' gradients, once both stand in the measures. */
 void tgd_measures_fill_node(tgd_measures *measures, const struct tgd_graph *graph, tgd_node v, uint32_t span);

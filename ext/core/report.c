@@ -452,6 +452,16 @@ tgd_status tgd_report_rejudge(tgd_report **out, const tgd_report *report, const 
     return TGD_OK;
 }
 
+void tgd_report_measure(const tgd_report *report, const tgd_measures *measures)
+{
+    const tgd_measures *none = NULL;
+    tgd_measures_keep(measures);
+    if (!__atomic_compare_exchange_n(&((tgd_report *)report)->measures, &none, measures, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
+        tgd_measures_free(measures);
+    }
+}
+
 void tgd_report_free(tgd_report *report)
 {
     if (report == NULL) {

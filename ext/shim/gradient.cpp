@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "compat.h"
+#include "gradient_lock.h"
 
 using namespace tgd;
 
@@ -38,7 +39,11 @@ extern "C" int tgd_torch_tensor_gradient(const tgd_torch_tensor *tensor, tgd_tor
     int result = 0;
     (void)guarded(nullptr, [&] {
         const auto *meta = static_cast<const torch::autograd::AutogradMeta *>(impl_of(tensor)->autograd_meta());
-        if (meta == nullptr || !meta->grad_.defined()) {
+        if (meta == nullptr) {
+            return;
+        }
+        const auto lock = lock_gradient(impl_of(tensor));
+        if (!lock || !meta->grad_.defined()) {
             return;
         }
         const at::Tensor held = values_of(meta->grad_);

@@ -1,10 +1,9 @@
 #include "leaf_gradient.h"
 
-#include <mutex>
-
 #include <torch/csrc/autograd/variable.h>
 
 #include "compat.h"
+#include "gradient_lock.h"
 #include "identity.h"
 #include "private_fields.h"
 
@@ -21,15 +20,9 @@ int read(c10::TensorImpl *impl, tgd_torch_gradient *out)
     if (meta == nullptr || meta->grad_fn_ != nullptr) {
         return 0;
     }
-    /* AccumulateGrad writes .grad under its mutex; everybody else holds the GIL. */
-    const at::Tensor tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(impl));
-    auto accumulator = torch::autograd::impl::try_get_grad_accumulator(tensor);
-    std::unique_lock<std::mutex> lock;
-    if (accumulator) {
-        lock = std::unique_lock<std::mutex>((*accumulator).*field(accumulator_mutex{}), std::try_to_lock);
-        if (!lock.owns_lock()) {
-            return 0;
-        }
+    const auto lock = lock_gradient(impl);
+    if (!lock) {
+        return 0;
     }
     const at::Tensor &grad = meta->grad_;
     if (!grad.defined()) {
@@ -49,6 +42,20 @@ int read(c10::TensorImpl *impl, tgd_torch_gradient *out)
 }
 
 } // namespace
+
+std::optional<gradient_lock> lock_gradient(c10::TensorImpl *impl)
+{
+    const at::Tensor tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(impl));
+    gradient_lock held{torch::autograd::impl::try_get_grad_accumulator(tensor), {}};
+    if (held.owner) {
+        held.lock = std::unique_lock<std::mutex>((*held.owner).*field(accumulator_mutex{}), std::try_to_lock);
+        if (!held.lock.owns_lock()) {
+            return std::nullopt;
+        }
+    }
+    return held;
+}
+
 } // namespace tgd
 
 extern "C" int tgd_torch_gradient_read(const tgd_torch_tensor *tensor, tgd_torch_gradient *out)
