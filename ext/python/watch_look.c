@@ -16,6 +16,7 @@ typedef struct entry {
     uint64_t step;
     bool due;  /* this backward is one to look at */
     bool full; /* full recording was on since before the forward */
+    bool other; /* the graph has none of this watch's parameters: another one's, or another thread's */
 } entry;
 
 struct tgd_py_look {
@@ -164,6 +165,25 @@ static int scan(const tgd_py_attempt *attempt)
     return hit;
 }
 
+/* Has the graph that was scanned from end to end none of the watch's parameters? */
+static bool has_none(const tgd_py_watch *self)
+{
+    size_t n_asked = 0;
+    for (size_t i = 0; i < self->places.n; i++) {
+        const tgd_torch_tensor *tensor = tgd_py_place_tensor(&self->places.rows[i]);
+        const tgd_torch_node *node = NULL;
+        uint32_t output_nr;
+        if (tensor == NULL || tgd_torch_tensor_node(tensor, &node, &output_nr, NULL) != TGD_OK) {
+            continue;
+        }
+        n_asked++;
+        if (node != NULL && tgd_address_map_find(&prescan.seen, (uint64_t)(uintptr_t)node) != TGD_NONE) {
+            return false;
+        }
+    }
+    return n_asked > 0;
+}
+
 static bool predicts(PyObject *report)
 {
     const tgd_report *made = tgd_py_report_snapshot(report)->report;
@@ -189,6 +209,11 @@ static void report_before(tgd_py_look *look, entry *e, const tgd_py_attempt *att
     }
 }
 
+static bool is_due(const tgd_py_watch *self)
+{
+    return self->n_backwards % (uint64_t)self->every == 0;
+}
+
 static void begin_step(entry *e)
 {
     tgd_py_watch *self = e->watch;
@@ -196,7 +221,8 @@ static void begin_step(entry *e)
     uint64_t versions = tgd_py_watch_versions(self);
     self->n_changes += self->n_backwards > 0 && versions != self->versions;
     self->versions = versions;
-    e->due = self->n_backwards++ % (uint64_t)self->every == 0;
+    e->due = is_due(self);
+    self->n_backwards++;
     e->step = tgd_py_watch_step(self);
     e->full = self->full;
 }
@@ -219,20 +245,24 @@ tgd_py_look *tgd_py_watch_before(const tgd_py_attempt *attempt)
     tgd_py_look *look = tgd_py_watch_first() == NULL ? NULL : new_look();
     bool due = false;
     for (size_t i = 0; look != NULL && i < look->n; i++) {
-        begin_step(&look->rows[i]);
-        due = due || look->rows[i].due;
+        due = due || is_due(look->rows[i].watch);
         look->turn = look->rows[i].watch->turn;
     }
-    if (!due) {
-        return look;
+    int hit = 0;
+    if (due) {
+        hit = tgd_py_watch_roots(attempt->roots, look->turn, &look->roots) < 0 ? -1 : scan(attempt);
     }
-    int hit = tgd_py_watch_roots(attempt->roots, look->turn, &look->roots) < 0 ? -1 : scan(attempt);
     if (hit < 0) {
         tgd_py_watch_fail(look->rows[0].watch);
     }
-    for (size_t i = 0; i < look->n && hit > 0; i++) {
-        if (look->rows[i].due) {
-            report_before(look, &look->rows[i], attempt);
+    for (size_t i = 0; look != NULL && i < look->n; i++) {
+        entry *e = &look->rows[i];
+        e->other = due && hit == 0 && look->n > 1 && has_none(e->watch);
+        if (!e->other) {
+            begin_step(e);
+        }
+        if (hit > 0 && e->due) {
+            report_before(look, e, attempt);
         }
     }
     return look;
@@ -387,7 +417,7 @@ void tgd_py_watch_after(tgd_py_look *look, const tgd_py_attempt *attempt, PyObje
     }
     for (size_t i = 0; i < look->n; i++) {
         entry *e = &look->rows[i];
-        if (e->watch->on && exception != NULL) {
+        if (e->watch->on && exception != NULL && !e->other) {
             raised(look, e, attempt, exception);
         } else if (e->watch->on && e->due) {
             land(look, e, attempt);
