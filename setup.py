@@ -149,7 +149,7 @@ class Compile:
         built = self.target.stat().st_mtime
         rule = self.depends.read_text(encoding="utf-8").replace("\\\n", " ").split(":", 1)[1]
         try:
-            return all(os.stat(path).st_mtime <= built for path in shlex.split(rule))
+            return all(os.stat(path).st_mtime <= built for path in shlex.split(rule) if not path.endswith(".gch"))
         except OSError:
             return False
 
@@ -263,8 +263,21 @@ class BuildCore(build_ext):
             stamp.write_text(made_from, encoding="utf-8")
         return target
 
+    def precompiled(self, flags):
+        """(where the copy of ext/shim/torch_headers.h for this build stands, the step that compiles it); None with a
+        compiler other than gcc, which would want other options."""
+        defines = subprocess.run([*self.cxx, "-dM", "-E", "-x", "c++", os.devnull], capture_output=True, text=True).stdout
+        if "__GNUC__" not in defines or "__clang__" in defines:
+            return None
+        copy = self.objects / "shim/torch_headers.h"
+        write_if_changed(copy, read(ROOT / "ext/shim/torch_headers.h"))
+        return copy, Compile(copy, copy.with_name(copy.name + ".gch"), [*flags["shim", ".cpp"], "-x", "c++-header"], False)
+
     def compile_all(self):
         flags = self.flags()
+        headers = self.precompiled(flags)
+        if headers is not None:
+            flags["shim", ".cpp"] += ["-include", str(headers[0]), "-fpch-deps"]
         sources = group_sources()
         sources["shim"].append(self.generated_table())
         strict = os.environ.get("TGD_WERROR", "0") == "1"
@@ -279,6 +292,15 @@ class BuildCore(build_ext):
         steps.sort(key=lambda step: step.source.suffix != ".cpp")  # the slow ones first
         jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
         print(f"compiling {len(steps)} files against torch {self.torch.version}, {jobs} at a time", flush=True)
+        if headers is not None and sum(step.source.suffix == ".cpp" for step in steps) > 4:
+            headers[1].run()  # where that fails, the files read the headers themselves
+        try:
+            self.compile_steps(steps, jobs)
+        finally:
+            if headers is not None:
+                headers[1].target.unlink(missing_ok=True)  # 400 MB
+
+    def compile_steps(self, steps, jobs):
         with ThreadPoolExecutor(jobs) as pool:
             failed = 0
             for step, (status, text) in zip(steps, pool.map(Compile.run, steps)):
