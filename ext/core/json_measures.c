@@ -81,8 +81,9 @@ void tgd_json_measures(tgd_text *text, const tgd_report *report)
         tgd_text_str(text, "null");
         return;
     }
-    tgd_text_printf(text, "{\"duration\": %llu, \"thread\": %llu, \"dropped\": %llu, \"statistics\": %s, \"trouble\": ",
-                    (unsigned long long)(measures->ended - measures->began), (unsigned long long)measures->thread,
+    tgd_text_printf(text, "{\"duration\": %llu, \"ours\": %llu, \"thread\": %llu, \"dropped\": %llu, \"statistics\": %s, \"trouble\": ",
+                    (unsigned long long)(measures->ended - measures->began), (unsigned long long)measures->ours,
+                    (unsigned long long)measures->thread,
                     (unsigned long long)measures->dropped, measures->statistics ? "true" : "false");
     if (measures->trouble == NULL) {
         tgd_text_str(text, "null");

@@ -140,6 +140,7 @@ tgd_status tgd_measures_join(tgd_measures **out, const tgd_graph *graph, const t
     }
     *measures = (tgd_measures){.shares = 1, .n_nodes = graph->n_nodes, .n_inputs = graph->n_inputs,
                                .n_spans = run->n_spans, .began = run->began, .ended = run->ended, .thread = run->thread,
+                               .ours = run->ours,
                                .dropped = run->dropped, .trouble = run->trouble, .statistics = run->statistics};
     measures->nodes = calloc((size_t)graph->n_nodes + 1, sizeof *measures->nodes);
     measures->inputs = calloc((size_t)graph->n_inputs + 1, sizeof *measures->inputs);

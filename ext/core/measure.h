@@ -68,6 +68,7 @@ typedef struct tgd_measured_run {
     uint64_t run;
     uint64_t began, ended;   /* of the call of backward */
     uint64_t thread;         /* that called it */
+    uint64_t ours;           /* of ended - began: what we did ourselves on that thread */
     uint64_t dropped;        /* nodes that did not fit */
     const char *trouble;     /* why devices were not timed, for ever; or NULL */
     bool statistics;         /* gradients were looked at */
@@ -105,7 +106,7 @@ typedef struct tgd_measures {
     tgd_gradient *inputs;   /* Owned, per row of graph.inputs */
     tgd_span *spans;        /* Owned, by began; those inside other nodes too. Their gradients are not kept */
     uint32_t n_nodes, n_inputs, n_spans;
-    uint64_t began, ended, thread, dropped;
+    uint64_t began, ended, thread, ours, dropped;
     const char *trouble;
     bool statistics;
 } tgd_measures;

@@ -238,7 +238,7 @@ static void ended(void *token, PyObject *exception)
     if (run == NULL) {
         return;
     }
-    tgd_pending_run *measured = tgd_measure_run_ended();
+    tgd_pending_run *measured = tgd_measure_run_ended(run->told != NULL && PyList_GET_SIZE(run->told) > 0);
     size_t n = 0;
     uint64_t number = tgd_observe_run_ended(exception != NULL);
     tgd_event_row *events = number == 0 ? NULL : tgd_observe_events(number, &n);

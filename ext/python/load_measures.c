@@ -192,7 +192,9 @@ static int fill(const loading *l, PyObject *object, PyObject *spans, PyObject *g
 {
     tgd_measures *measures = l->measures;
     const char *trouble;
-    if (count(l, object, "duration", &measures->ended) < 0 || count(l, object, "thread", &measures->thread) < 0 ||
+    if (count(l, object, "duration", &measures->ended) < 0 ||
+        tgd_py_member_number(l->in, object, "ours", measures->ended, &measures->ours) < 0 ||
+        count(l, object, "thread", &measures->thread) < 0 ||
         count(l, object, "dropped", &measures->dropped) < 0 ||
         tgd_py_member_flag(l->in, object, "statistics", &measures->statistics) < 0 ||
         tgd_py_member_text(l->in, object, "trouble", true, &trouble) < 0 ||

@@ -1,6 +1,8 @@
 #include "measure.h"
 
+#include "measuring.h"
 #include "python_shim.h"
+#include "raise.h"
 #include "tensor_statistics.h"
 
 #include <string.h>
@@ -74,4 +76,23 @@ PyObject *tgd_py_statistics(PyObject *module, PyObject *args, PyObject *keywords
         return PyUnicode_FromString(tgd_torch_unchecked_name(why));
     }
     return nonfinite ? PyBool_FromLong(found) : as_dict(&s);
+}
+
+PyObject *tgd_py_measure(PyObject *module, PyObject *on)
+{
+    static unsigned what;
+    const unsigned long wanted = PyLong_AsUnsignedLong(on);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (what != 0) {
+        tgd_measure_stop(what);
+    }
+    what = wanted == 0 ? 0u : wanted > 1 ? TGD_MEASURE_TIME | TGD_MEASURE_GRADIENTS : TGD_MEASURE_TIME;
+    tgd_error err = {.status = TGD_OK};
+    if (what != 0 && tgd_measure_start(what, &err) != TGD_OK) {
+        what = 0;
+        return tgd_py_raise(PyModule_GetState(module), err.status, &err, NULL);
+    }
+    Py_RETURN_NONE;
 }

@@ -132,6 +132,7 @@ static PyMethodDef functions[] = {
     {"auto_stop", tgd_py_auto_stop, METH_NOARGS, tgd_py_auto_stop_doc},
     {"auto_refused", tgd_py_auto_refused, METH_NOARGS, tgd_py_auto_refused_doc},
     {"built_for", py_built_for, METH_NOARGS, built_for_doc},
+    {"_measure", tgd_py_measure, METH_O, NULL},
     {"_statistics", (PyCFunction)(void (*)(void))tgd_py_statistics, METH_VARARGS | METH_KEYWORDS,
      tgd_py_statistics_doc},
     {NULL, NULL, 0, NULL},

@@ -43,24 +43,39 @@ all_measured &all()
 std::atomic<bool> measuring_now{false}, gradients_too{false};
 std::atomic<std::uint64_t> sessions{0};
 
-/* Moves the rows of a backward out of a thread's log. */
-void take_from(measured_log &log, std::uint64_t outermost, tgd_pending_run &out)
+/* Takes the rows of a backward out of a thread's log; out NULL: nobody wants them. The log keeps its memory. */
+void take_from(measured_log &log, std::uint64_t outermost, tgd_pending_run *out)
 {
     std::lock_guard<std::mutex> lock(log.mutex);
-    std::vector<measured_row> others;
-    std::vector<measured_gradient> other_gradients;
-    for (measured_row &row : log.rows) {
-        const bool ours = row.span.outermost == outermost;
-        auto &gradients = ours ? out.gradients : other_gradients;
-        const auto first = log.gradients.begin() + static_cast<std::ptrdiff_t>(row.first_gradient);
-        row.first_gradient = gradients.size();
-        gradients.insert(gradients.end(), std::make_move_iterator(first),
-                         std::make_move_iterator(first + static_cast<std::ptrdiff_t>(row.span.n_gradients)));
-        (ours ? out.rows : others).push_back(row);
+    std::vector<measured_row> &rows = log.rows;
+    std::size_t kept = 0, kept_gradients = 0;
+    if (out != nullptr && out->rows.empty()) {
+        out->rows.reserve(rows.size());
+        out->gradients.reserve(log.gradients.size());
     }
-    log.rows.swap(others);
-    log.gradients.swap(other_gradients);
-    out.run.dropped += log.dropped;
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        measured_row &row = rows[i];
+        const auto first = log.gradients.begin() + static_cast<std::ptrdiff_t>(row.first_gradient);
+        const auto last = first + static_cast<std::ptrdiff_t>(row.span.n_gradients);
+        if (row.span.outermost != outermost) {
+            const auto to = log.gradients.begin() + static_cast<std::ptrdiff_t>(kept_gradients);
+            row.first_gradient = kept_gradients;
+            kept_gradients += row.span.n_gradients;
+            if (to != first) {
+                std::move(first, last, to);
+            }
+            rows[kept++] = row;
+        } else if (out != nullptr) {
+            row.first_gradient = out->gradients.size();
+            out->gradients.insert(out->gradients.end(), std::make_move_iterator(first), std::make_move_iterator(last));
+            out->rows.push_back(row);
+        }
+    }
+    rows.resize(kept);
+    log.gradients.resize(kept_gradients);
+    if (out != nullptr) {
+        out->run.dropped += log.dropped;
+    }
     log.dropped = 0;
 }
 
@@ -86,6 +101,27 @@ void fill_gaps(std::vector<measured_row> &rows, std::uint64_t run, std::uint64_t
     until(before[run], ended);
 }
 
+/* From the first node's beginning on; before that we did nothing. */
+std::uint64_t ours_of(const std::vector<measured_row> &rows, std::uint64_t run, std::uint64_t thread, std::uint64_t ended)
+{
+    std::uint64_t ours = 0, first = 0;
+    for (const measured_row &row : rows) {
+        if (row.span.run == run && row.span.thread == thread) {
+            first = first == 0 ? row.entered : first;
+            ours += (row.left - row.entered) - row.span.total_ns;
+        }
+    }
+    return first == 0 || ours > ended - first ? 0 : ours;
+}
+
+void take_from_all(std::uint64_t run, tgd_pending_run *out)
+{
+    std::lock_guard<std::mutex> lock(all().mutex);
+    for (const std::shared_ptr<measured_log> &log : all().logs) {
+        take_from(*log, run, out);
+    }
+}
+
 tgd_pending_run *take(std::uint64_t run, std::uint64_t began, std::uint64_t ended)
 {
     auto out = std::make_unique<tgd_pending_run>();
@@ -95,14 +131,10 @@ tgd_pending_run *take(std::uint64_t run, std::uint64_t began, std::uint64_t ende
     out->run.ended = ended;
     out->run.thread = at::RecordFunction::currentThreadId();
     out->run.statistics = looks_at_gradients();
-    {
-        std::lock_guard<std::mutex> lock(all().mutex);
-        for (const std::shared_ptr<measured_log> &log : all().logs) {
-            take_from(*log, run, *out);
-        }
-    }
+    take_from_all(run, out.get());
     std::stable_sort(out->rows.begin(), out->rows.end(),
                      [](const measured_row &a, const measured_row &b) { return a.span.began < b.span.began; });
+    out->run.ours = ours_of(out->rows, run, out->run.thread, ended);
     fill_gaps(out->rows, run, out->run.thread, ended);
     return out.release();
 }
@@ -173,10 +205,12 @@ measured_thread &measured_state()
         all().logs.push_back(log);
         mine.log = std::move(log);
     }
-    if (mine.session != sessions.load(std::memory_order_acquire)) {
-        mine.session = sessions.load(std::memory_order_acquire);
+    const std::uint64_t session = sessions.load(std::memory_order_acquire);
+    if (mine.session != session) {
+        mine.session = session;
         mine.open.clear();
         mine.gradients.clear();
+        mine.recent.forget();
         mine.lost = 0;
         mine.known_run = 0;
     }
@@ -222,18 +256,20 @@ void forget_measured()
 
 void close_span(measured_thread &thread, std::uint64_t ended)
 {
-    const open_span open = thread.open.back();
-    const std::uint64_t whole = ended - open.span.began;
-    thread.open.pop_back();
-    if (!thread.open.empty()) {
-        thread.open.back().children += whole > open.ours ? whole - open.ours : 0;
-        thread.open.back().ours += open.ours + (open.span.began - open.entered);
+    const open_span &open = thread.open.back();
+    if (thread.open.size() > 1) {
+        open_span &around = thread.open[thread.open.size() - 2];
+        const std::uint64_t whole = ended - open.span.began;
+        around.children += whole > open.ours ? whole - open.ours : 0;
+        around.ours += open.ours + (open.span.began - open.entered);
     }
+    thread.open.pop_back();
 }
 
 void begin_run(std::uint64_t run)
 {
     measured_thread &t = measured_state();
+    t.recent.forget();
     std::uint64_t outermost = run;
     if (!t.open.empty()) {
         outermost = t.open.back().span.outermost;
@@ -262,7 +298,7 @@ std::uint64_t outermost_of(measured_thread &thread, std::uint64_t run)
 
 using namespace tgd;
 
-extern "C" tgd_pending_run *tgd_measure_run_ended(void)
+extern "C" tgd_pending_run *tgd_measure_run_ended(int wanted)
 {
     tgd_pending_run *out = nullptr;
     quietly([&] {
@@ -285,8 +321,10 @@ extern "C" tgd_pending_run *tgd_measure_run_ended(void)
             known = found->second;
             all().runs.erase(found);
         }
-        if (known.outermost == run) {
+        if (known.outermost == run && wanted) {
             out = take(run, known.began, ended);
+        } else if (known.outermost == run) {
+            take_from_all(run, nullptr);
         }
     });
     return out;

@@ -11,6 +11,7 @@
 #include "device_clock.h"
 #include "device_stream.h"
 #include "measure.h"
+#include "measure_recent.h"
 #include "measuring.h"
 #include "tensor_statistics.h"
 
@@ -51,12 +52,14 @@ struct open_span {
     std::uint64_t key;
     int uncaught;
     bool is_run, of_node;
+    bool of_others; /* a hook or a node that is not torch's own runs in it */
 };
 
 struct measured_thread {
     std::shared_ptr<measured_log> log;
     std::vector<open_span> open; /* outermost first */
     std::vector<measured_gradient> gradients; /* of the open spans */
+    recent_gradients recent;
     std::uint64_t session = 0;
     std::uint64_t known_run = 0, known_outermost = 0;
     int lost = 0; /* nodes that began without memory to say so */

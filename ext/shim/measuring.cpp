@@ -66,15 +66,33 @@ std::uint64_t kind_of(const char *name, const at::RecordFunction &fn)
 
 /* ---- nodes ---- */
 
+/* Of a tensor on the CPU. */
+tgd_unchecked statistics_of(measured_thread &t, c10::TensorImpl *impl, tgd_statistics *out)
+{
+    tgd_torch_tensor_info info;
+    tgd_torch_tensor_read(handle(impl), &info);
+    if (const tgd_statistics *known = t.recent.find(impl, info)) {
+        *out = *known;
+        return TGD_CHECKED;
+    }
+    const tgd_unchecked why = tgd_torch_statistics(handle(impl), out);
+    if (why == TGD_CHECKED) {
+        t.recent.remember(impl, info, *out);
+    }
+    return why;
+}
+
 void look_at(measured_thread &t, open_span &open, const c10::IValue &value)
 {
     measured_gradient made{};
     tgd_gradient &gradient = made.gradient;
-    const tgd_torch_tensor *tensor = value.isTensor() ? handle(value.unsafeToTensorImpl()) : nullptr;
-    tgd_unchecked why = tensor == nullptr ? TGD_UNCHECKED_UNDEFINED : tgd_torch_statistics(tensor, &gradient.values);
+    tgd_unchecked why = TGD_UNCHECKED_UNDEFINED;
+    if (value.isTensor()) {
+        why = statistics_of(t, value.unsafeToTensorImpl(), &gradient.values);
+    }
     if (why == TGD_UNCHECKED_DEVICE) {
         tgd_later *later = nullptr;
-        why = tgd_torch_statistics_later(tensor, false, &later);
+        why = tgd_torch_statistics_later(handle(value.unsafeToTensorImpl()), false, &later);
         gradient.coarse = why == TGD_CHECKED;
         if (why == TGD_CHECKED) {
             made.later.reset(later, tgd_later_free);
@@ -105,8 +123,16 @@ void time_on_device(open_span &open, const tgd_torch_node *node)
     }
 }
 
+/* May the code of others change its gradients, or what it makes of them, without a count of it? */
+bool runs_code_of_others(Node &node, const node_class &kind)
+{
+    return kind.kind != TGD_NODE_BUILTIN && kind.kind != TGD_NODE_ACCUMULATE_GRAD
+               ? true
+               : !node.pre_hooks().empty() || !node.tensor_pre_hooks().empty() || !node.post_hooks().empty();
+}
+
 /* Who runs. */
-void identify(measured_thread &t, open_span &open, const Node &node, const at::RecordFunction &fn)
+void identify(measured_thread &t, open_span &open, Node &node, const at::RecordFunction &fn)
 {
     const node_class &kind = class_of(node);
     tgd_span &span = open.span;
@@ -126,6 +152,7 @@ void identify(measured_thread &t, open_span &open, const Node &node, const at::R
         span.depth += around.of_node;
     }
     span.depth--;
+    open.of_others = runs_code_of_others(node, kind);
     span.first_use = is_first_use(kind_of(span.name, fn));
 }
 
@@ -144,6 +171,9 @@ void node_began(const at::RecordFunction &fn)
     if (node != nullptr && torch::autograd::get_current_graph_task_id() >= 0) {
         identify(t, open, *node, fn);
         if (looks_at_gradients()) {
+            if (open.of_others) {
+                t.recent.forget();
+            }
             for (const c10::IValue &value : fn.inputs()) {
                 look_at(t, open, value);
             }
@@ -151,6 +181,31 @@ void node_began(const at::RecordFunction &fn)
         time_on_device(open, handle(&*node));
     }
     open.span.began = tgd_clock_now();
+}
+
+/* The innermost open span as a row of the thread's log. */
+void keep(measured_thread &t, std::uint64_t ended)
+{
+    const open_span &open = t.open.back();
+    const std::uint64_t whole = ended - open.span.began;
+    std::lock_guard<std::mutex> lock(t.log->mutex);
+    std::vector<measured_row> &rows = t.log->rows;
+    if (rows.size() >= most_spans || t.log->gradients.size() >= 2 * most_spans) {
+        t.log->dropped++;
+        return;
+    }
+    const std::size_t first_gradient = t.log->gradients.size();
+    if (open.span.n_gradients > 0) {
+        const auto first = t.gradients.begin() + static_cast<std::ptrdiff_t>(open.first_gradient);
+        t.log->gradients.insert(t.log->gradients.end(), first, t.gradients.end());
+    }
+    rows.push_back({open.span, open.entered, 0, first_gradient, open.clock, open.key});
+    tgd_span &span = rows.back().span;
+    span.ended = ended;
+    span.total_ns = whole > open.ours ? whole - open.ours : 0;
+    span.self_ns = span.total_ns > open.children ? span.total_ns - open.children : 0;
+    span.threw = std::uncaught_exceptions() > open.uncaught;
+    rows.back().left = tgd_clock_now();
 }
 
 void node_ended()
@@ -164,34 +219,18 @@ void node_ended()
     if (t.open.empty() || t.open.back().is_run) {
         return; /* it began before we did */
     }
-    const open_span open = t.open.back();
+    const open_span &open = t.open.back();
     if (open.clock != nullptr) {
         tgd_device_span_end(open.clock, open.token);
     }
-    close_span(t, ended);
     if (open.of_node) {
-        measured_row row{};
-        row.span = open.span;
-        row.entered = open.entered;
-        row.clock = open.clock;
-        row.key = open.key;
-        row.span.ended = ended;
-        const std::uint64_t whole = ended - open.span.began;
-        row.span.total_ns = whole > open.ours ? whole - open.ours : 0;
-        row.span.self_ns = row.span.total_ns > open.children ? row.span.total_ns - open.children : 0;
-        row.span.threw = std::uncaught_exceptions() > open.uncaught;
-        row.left = tgd_clock_now();
-        std::lock_guard<std::mutex> lock(t.log->mutex);
-        if (t.log->rows.size() >= most_spans || t.log->gradients.size() >= 2 * most_spans) {
-            t.log->dropped++;
-        } else {
-            row.first_gradient = t.log->gradients.size();
-            const auto first = t.gradients.begin() + static_cast<std::ptrdiff_t>(open.first_gradient);
-            t.log->gradients.insert(t.log->gradients.end(), first, t.gradients.end());
-            t.log->rows.push_back(row);
-        }
+        quietly([&] { keep(t, ended); });
     }
     t.gradients.resize(open.first_gradient);
+    if (open.of_others) {
+        t.recent.forget();
+    }
+    close_span(t, ended);
     if (!t.open.empty()) {
         t.open.back().ours += tgd_clock_now() - ended;
     }

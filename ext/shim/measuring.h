@@ -28,9 +28,9 @@ void tgd_measure_run_began(void);
 /* What an outermost backward left behind, parts of which a device may still be at work on. */
 typedef struct tgd_pending_run tgd_pending_run;
 
-/* Before tgd_observe_run_ended(). Of an outermost backward: all of it, with one owner; NULL where nothing was measured
-   or there is no memory for it. */
-tgd_pending_run *tgd_measure_run_ended(void);
+/* Before tgd_observe_run_ended(). Of an outermost backward: all of it, with one owner; NULL where nothing was measured,
+   it is not wanted, or there is no memory for it. */
+tgd_pending_run *tgd_measure_run_ended(int wanted);
 
 /* Reads what its devices have finished, and waits for the rest for at most `wait_ms`; what has not run by then stays
    unknown for ever. Not in backward. Borrowed, never changed afterwards; NULL without memory. Any thread. */

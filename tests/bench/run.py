@@ -252,8 +252,96 @@ def measure_statistics(repeats=31):
     return answer
 
 
+class PythonHooks:
+    """What people write today: four statistics of each gradient, in hooks on every node."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on(self, loss):
+        seen, stack = set(), [loss.grad_fn]
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            node.register_prehook(self.look)
+            stack.extend(following for following, _ in node.next_functions)
+
+    def look(self, gradients):
+        self.rows.append([(g.norm(), g.abs().max(), g.isnan().any(), (g == 0).sum())
+                          for g in gradients if g is not None])
+
+
+def measure_timeline(name, rounds=15):
+    """CPU seconds of a training step: plain, and measured beside the light recording, in record(), and by others."""
+    import contextlib
+    import warnings
+
+    import torch
+    import torchgraphdbg
+    from torchgraphdbg import _core
+
+    import steps
+
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model, step = steps.STEPS[name]()
+    hooks = PythonHooks()
+
+    @contextlib.contextmanager
+    def light(what):
+        watch = torchgraphdbg.watch(model, "never-written")
+        _core._measure(what)
+        try:
+            yield
+        finally:
+            _core._measure(0)
+            watch.remove()
+
+    @contextlib.contextmanager
+    def hooked():
+        backward = torch.Tensor.backward
+
+        def hooked_backward(loss, *arguments, **keywords):
+            hooks.on(loss)
+            backward(loss, *arguments, **keywords)
+            hooks.rows.clear()
+
+        torch.Tensor.backward = hooked_backward
+        try:
+            yield
+        finally:
+            torch.Tensor.backward = backward
+
+    ways = {
+        "plain": contextlib.nullcontext,
+        "light": lambda: light(0),
+        "light, timeline": lambda: light(1),
+        "light, timeline and statistics": lambda: light(2),
+        "record": lambda: torchgraphdbg.record(timeline=False, statistics=False),
+        "record, timeline": lambda: torchgraphdbg.record(statistics=False),
+        "record, timeline and statistics": lambda: torchgraphdbg.record(),
+        "Python hooks": hooked,
+        "detect_anomaly": torch.autograd.detect_anomaly,
+    }
+    inner = {"tiny": 10, "transformer": 4, "resnet18": 1}[name]
+    samples = {way: [] for way in ways}
+    for turn in range(rounds + 1):
+        for way, times in samples.items():
+            with ways[way]():
+                step()
+                seconds = timed(step, repeats=inner)
+            if turn >= 1:
+                times.append(seconds)
+    medians = {way: statistics.median(times) for way, times in samples.items()}
+    return {**medians, "ratios": {way: round(seconds / medians["plain"], 3) for way, seconds in medians.items()}}
+
+
 MEASUREMENTS = {
     "watch": measure_guards,
+    "timeline": measure_timeline,
     "capture": measure_capture,
     "chain": measure_chain,
     "svg": measure_svg,
