@@ -25,6 +25,9 @@ tensor alive, and making it runs no hook and changes nothing.
     report.graph             nodes and edges with their saved tensors
     report.summary           counts and sizes
     report.save("g.json")    .svg, .json, .gv or .txt; torchgraphdbg.load("g.json") is the report again
+    report.timeline          inside record(): a Span for each node that backward ran; node.time, node.gradient are its own
+    report.save("g.trace.json")    the same for Perfetto
+    report.diff(other)       what changed to another report
 
 What is wrong with a graph is a finding, never an exception. Exceptions are TypeError and ValueError for wrong
 arguments, OSError for a file that cannot be written, and Error for what torch or Graphviz could not do.
@@ -38,6 +41,7 @@ if _typing.TYPE_CHECKING or not _guard.postpones():  # a wrong torch raises here
         Edge,
         Error,
         Finding,
+        Gradient,
         Graph,
         GraphSequence,
         InputMetadata,
@@ -45,6 +49,7 @@ if _typing.TYPE_CHECKING or not _guard.postpones():  # a wrong torch raises here
         Report,
         SavedTensor,
         SourceLocation,
+        Span,
         assert_healthy,
         dump,
         inspect,
@@ -67,6 +72,7 @@ __all__ = [
     "Edge",
     "Error",
     "Finding",
+    "Gradient",
     "Graph",
     "GraphSequence",
     "InputMetadata",
@@ -74,6 +80,7 @@ __all__ = [
     "Report",
     "SavedTensor",
     "SourceLocation",
+    "Span",
     "assert_healthy",
     "dump",
     "inspect",

@@ -1,4 +1,4 @@
-"""The command line: python -m torchgraphdbg run|show."""
+"""The command line: python -m torchgraphdbg run|show|diff."""
 import argparse
 import sys
 
@@ -15,6 +15,18 @@ the command's. Options of the interpreter stand before -m: python -O -m torchgra
 SHOW = """\
 Print the report that a .json file holds, or save it in other forms. Exit status: 0, or 1 where a file could not be
 read or written, and 2 for a wrong command line."""
+
+DIFF = """\
+Say what changed from one report to another: nodes, times, gradients and findings. Exit status: 0; 1 where a file
+could not be read; 2 for a wrong command line; 3 where --fail-slower or --fail-on-findings says that it has failed."""
+
+
+def percentage(text: str) -> float:
+    """The share that "10%" or "10" says."""
+    value = float(text.removesuffix("%")) / 100
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +52,17 @@ def parser() -> argparse.ArgumentParser:
                       help="save to these files instead of printing; the suffix picks the form: .svg, .json, .gv or .txt")
     show.add_argument("--all", action="store_true",
                       help="print every finding by itself, also what the report sums up or leaves out")
+
+    diff = commands.add_parser("diff", help="say what changed between two dumps", description=DIFF,
+                               usage=f"{PROGRAM} diff BEFORE.json AFTER.json [--fail-slower PERCENT] "
+                                     "[--fail-on-findings]",
+                               formatter_class=argparse.RawDescriptionHelpFormatter)
+    diff.add_argument("before", metavar="BEFORE.json", help="a report that was saved as .json")
+    diff.add_argument("after", metavar="AFTER.json", help="the same of a later run")
+    diff.add_argument("--fail-slower", metavar="PERCENT", type=percentage,
+                      help="exit with 3 where backward takes longer by more than this, such as 10%%")
+    diff.add_argument("--fail-on-findings", action="store_true",
+                      help="exit with 3 where there is an error or a warning that was not there before")
     return top
 
 
@@ -54,6 +77,12 @@ def main() -> None:
         _run.run(options.module or options.script, target, as_module=bool(options.module), directory=options.directory)
     elif options.command == "show":
         status = _show.show(options.file, options.output, every=options.all)
+        if status != 0:
+            sys.exit(status)
+    elif options.command == "diff":
+        from . import _diff  # `run` has no use for it, and the script would find what it imports
+        status = _diff.diff(options.before, options.after, fail_slower=options.fail_slower,
+                            fail_on_findings=options.fail_on_findings)
         if status != 0:
             sys.exit(status)
     else:

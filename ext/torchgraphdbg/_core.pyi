@@ -7,6 +7,8 @@ import torch
 from torch.autograd.graph import GradientEdge
 from torch.autograd.graph import Node as _TorchNode
 
+from ._diff import Difference
+
 _T_co = TypeVar("_T_co", covariant=True)
 
 _Start: TypeAlias = torch.Tensor | _TorchNode | GradientEdge
@@ -57,6 +59,9 @@ class InputMetadata:
     @property
     def device(self) -> str | None:
         """One of "cpu", "cuda:0", ..., or None."""
+    @property
+    def gradient(self) -> Gradient | None:
+        """What it was like in the backward that was recorded; None where none was."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -125,6 +130,9 @@ class Edge:
     @property
     def input_nr(self) -> int:
         """Which input of target it is added to."""
+    @property
+    def gradient(self) -> Gradient | None:
+        """What target received there: what source handed on where Gradient.edges is 1, else the sum of all of them."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -180,11 +188,106 @@ class Node:
     def made_by(self) -> Node | None:
         """The node whose backward made it, under create_graph; None in the forward, or where no recorder was on."""
     @property
-    def time(self) -> None:
-        """Seconds it took in backward; None where no recorder was on."""
+    def time(self) -> Span | None:
+        """When it ran in the backward that was recorded; None where none was."""
     @property
-    def gradient(self) -> None:
-        """What is known of its gradient's values; None where no recorder was on."""
+    def gradient(self) -> Gradient | None:
+        """What the gradients were like that it received, all together; None where no backward was recorded."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Span:
+    """When one node ran, and how long. Without what torchgraphdbg did itself meanwhile."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def node(self) -> Node | None:
+        """None for one inside another node: of a nested backward."""
+    @property
+    def thread(self) -> int:
+        """The thread that it ran on, as torch counts them."""
+    @property
+    def depth(self) -> int:
+        """How many nodes ran around it on its thread."""
+    @property
+    def began(self) -> float:
+        """Seconds after the call of backward."""
+    @property
+    def ended(self) -> float:
+        """Seconds after the call of backward."""
+    @property
+    def self(self) -> float:
+        """Seconds it took on the host, without the nodes inside it."""
+    @property
+    def total(self) -> float:
+        """Seconds it took on the host, with the nodes inside it."""
+    @property
+    def after(self) -> float:
+        """Of these, seconds after it ended: hooks, sums of gradients, freed memory."""
+    @property
+    def device(self) -> float | None:
+        """Seconds it took on its device; None on the CPU, or where that is not known."""
+    @property
+    def queued(self) -> float | None:
+        """Seconds its work waited for the device; None on the CPU."""
+    @property
+    def stream(self) -> int | None:
+        """The device's stream; None on the CPU."""
+    @property
+    def first_use(self) -> bool:
+        """The first of its type, dtype, device and shape that was timed: may include one-time costs."""
+    @property
+    def raised(self) -> bool: ...
+    @property
+    def repeats(self) -> int:
+        """How often nodes of its name, module and line were timed."""
+    @property
+    def median(self) -> float:
+        """Seconds they took in the median: on the device, else as self."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Gradient:
+    """What the gradient was like that a node received, after the hooks on it. None where it was not looked at."""
+
+    @property
+    def norm(self) -> float | None:
+        """Over the finite elements, as the next ones."""
+    @property
+    def rms(self) -> float | None:
+        """Root of the mean square: comparable between tensors of different size."""
+    @property
+    def mean(self) -> float | None:
+        """Of a complex gradient: of its real part."""
+    @property
+    def absmax(self) -> float | None:
+        """Largest magnitude."""
+    @property
+    def absmin(self) -> float | None:
+        """Smallest magnitude that is not zero; None on a device."""
+    @property
+    def numel(self) -> int | None: ...
+    @property
+    def nan(self) -> int | None:
+        """How many elements are NaN."""
+    @property
+    def inf(self) -> int | None:
+        """How many elements are infinite."""
+    @property
+    def zeros(self) -> int | None:
+        """How many elements are exactly zero."""
+    @property
+    def underflowed(self) -> int | None:
+        """How many are not zero, and below the smallest normal number of the dtype; None on a device."""
+    @property
+    def unchecked(self) -> str | None:
+        """Why it was not looked at. "no tensor": the gradient is None."""
+    @property
+    def edges(self) -> int:
+        """How many edges lead here: what one of them brought is known where it is the only one."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -271,12 +374,17 @@ class Report:
     @property
     def graph(self) -> Graph: ...
     @property
+    def timeline(self) -> tuple[Span, ...] | None:
+        """A span for each node that ran in the backward that was recorded, as they began; None where none was."""
+    def diff(self, other: Report, /) -> Difference:
+        """What changed from this report to the other one."""
+    @property
     def summary(self) -> dict[str, int]:
         """Counts and sizes: nodes, depth, saved bytes, parameters reached."""
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values: what the .json file holds."""
     def save(self, path: _Path, *, redact: bool = False) -> None:
-        """Write the report to a file. The suffix picks the format: .svg, .json, .gv or .txt."""
+        """Write the report to a file. The suffix picks the format: .svg, .json, .gv, .txt or .trace.json."""
     def _repr_svg_(self) -> str: ...
     def _repr_html_(self) -> str: ...
 
@@ -310,7 +418,9 @@ def load(path: _Path) -> Report:
 class record:
     """Record what runs inside a with block, for one step or a few, so that a report names lines."""
 
-    def __new__(cls, params: _Params | None = None, *, checksum: bool = False) -> record: ...
+    def __new__(
+        cls, params: _Params | None = None, *, checksum: bool = False, timeline: bool = True, statistics: bool = True
+    ) -> record: ...
     def __enter__(self) -> record:
         """Start recording."""
     def __exit__(

@@ -117,9 +117,9 @@ def test_options_of_the_interpreter(folder):
 
 def test_command_line(folder):
     status, out, err = python("-m", "torchgraphdbg", folder=folder)
-    assert (status, err) == (0, "") and "run" in out and "show" in out
+    assert (status, err) == (0, "") and all(word in out for word in ("run", "show", "diff"))
     assert python("-m", "torchgraphdbg", "run", "--help", folder=folder)[0] == 0
-    for wrong in (["run"], ["run", "-x", "facts.py"], ["run", "-d"], ["run", "-m"], ["walk"], ["show"]):
+    for wrong in (["run"], ["run", "-x", "facts.py"], ["run", "-d"], ["run", "-m"], ["walk"], ["show"], ["diff", "a.json"]):
         status, out, err = python("-m", "torchgraphdbg", *wrong, folder=folder)
         assert (status, out) == (2, "") and "usage: python -m torchgraphdbg" in err, wrong
     assert "not supported" in python("-m", "torchgraphdbg", "run", "-", folder=folder)[2]

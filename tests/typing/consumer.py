@@ -108,6 +108,11 @@ def recorded(model: torch.nn.Module, x: torch.Tensor) -> None:
         model(x).sum().backward()
     assert_type(rec.report(), Report)
     assert_type(rec.reports, tuple[Report, ...])
+    for node in rec.report().graph.nodes:
+        if node.time is not None and node.gradient is not None:
+            assert_type((node.time.self, node.time.device), tuple[float, float | None])
+            assert_type((node.gradient.norm, node.gradient.nan), tuple[float | None, int | None])
+    assert_type(rec.report().diff(rec.report()).slower, float | None)
     for finding in rec.report(params=model.named_parameters()).findings:
         assert_type(finding.op, str | None)
         if finding.where is not None:
