@@ -140,9 +140,11 @@ def facts(report):
 
     nodes = []
     for node in report.graph.nodes:
-        nodes.append(public(node, ("inputs", "saved", "next", "made_by")))
+        nodes.append(public(node, ("inputs", "saved", "next", "made_by", "time", "gradient")))
+        nodes[-1]["time"] = None if node.time is None else public(node.time, ("node",))
+        nodes[-1]["gradient"] = None if node.gradient is None else public(node.gradient)
         nodes[-1]["made_by"] = place(node.made_by)
-        nodes[-1]["inputs"] = [public(i) for i in node.inputs]
+        nodes[-1]["inputs"] = [public(i, ("gradient",)) | {"gradient": i.gradient and public(i.gradient)} for i in node.inputs]
         nodes[-1]["saved"] = [public(s, ("node",)) for s in node.saved]
         nodes[-1]["next"] = [(place(e.target), e.input_nr) for e in node.next]
     findings = [public(f, ("node",)) | {"node": place(f.node), "str": str(f), "repr": repr(f)} for f in report.findings]
