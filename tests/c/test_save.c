@@ -205,7 +205,8 @@ static void suffixes(void)
                  {"x.svg.gv", TGD_FORMAT_GV}, {"/tmp/.txt", TGD_FORMAT_TEXT},   {"x", -1},
                  {"x.html", -1},              {"x.svgz", -1},                   {"x.svg/", -1},
                  {"x.sv", -1},                {"a.svg/x", -1},                  {"", -1},
-                 {".", -1},                   {"x.", -1},                       {"x.\xff\n<", -1}};
+                 {".", -1},                   {"x.", -1},                     {"x.Trace.JSON", TGD_FORMAT_TRACE},
+                 {".trace.json", TGD_FORMAT_JSON},                       {"x.\xff\n<", -1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tgd_format format = (tgd_format)77;
         tgd_error err = {0};
@@ -216,7 +217,7 @@ static void suffixes(void)
         } else {
             CHECK_INT(status, TGD_EINVAL);
             CHECK_INT(format, 77);
-            CHECK_HAS(err.message, ".svg, .json, .gv or .txt");
+            CHECK_HAS(err.message, ".svg, .json, .trace.json, .gv or .txt");
             CHECK(strchr(err.message, '\n') == NULL);
         }
     }
