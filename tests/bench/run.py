@@ -34,6 +34,8 @@ BARS = {
     "svg": {"resnet50": 0.1, "gpt12": 0.3, "lstm200": 0.5, "chain1e6": 6},
     "import": 0.05,
     "build": 120,
+    # at most this many times the same step without: timeline, and timeline with statistics
+    "timeline": {"transformer": (1.06, 1.15), "resnet18": (1.02, 1.10)},
     "steps": {"tiny": 1.15, "transformer": 1.04, "resnet18": 1.02},  # at most this many times plain: auto, watch
     "record": {"tiny": 2},
 }
@@ -460,6 +462,17 @@ def run(arguments):
         for guard in GUARDS:
             table.step(f"training step, {name}: {guard}", answer["plain"], answer[guard],
                        BARS["record"].get(name) if guard == "record" else bar if guard in ("auto", "watch") else None)
+
+    for name, bars in BARS["timeline"].items():
+        answer = in_process("timeline", name)
+        if "failed" in answer:
+            table.failed(f"timeline, {name}", answer["failed"])
+            continue
+        for what, bar in zip(("timeline", "timeline and statistics"), bars):
+            table.step(f"{what}, {name}: beside the light level", answer["light"], answer[f"light, {what}"], bar)
+            table.step(f"{what}, {name}: in record()", answer["record"], answer[f"record, {what}"], bar)
+        for other in ("Python hooks", "detect_anomaly"):
+            table.step(f"{other}, {name}", answer["plain"], answer[other], None)
 
     imports = [in_process("import") for _ in range(7)]
     seconds = [answer["seconds"] for answer in imports if "seconds" in answer]
