@@ -277,7 +277,7 @@ static tgd_status explain_unused(const search *s, tgd_finding_row *row)
         /* Ops that carry a gradient on are not in the record, but a graph that took the leaf left a trace on it. */
         uint32_t flags = report->parameters[row->parameter].flags;
         row->reason = flags & TGD_TENSOR_HAS_ACCUMULATOR ? TGD_REASON_OUTPUT_DROPPED : TGD_REASON_NEVER_USED;
-        row->unsure = !(flags & TGD_TENSOR_UNTOUCHED);
+        row->unsure = true; /* under inference_mode, and through .data, a use leaves none */
         return TGD_OK;
     }
     row->reason = record->dropped == 0 ? TGD_REASON_NEVER_USED : TGD_REASON_NONE;

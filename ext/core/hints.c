@@ -41,7 +41,8 @@ static const char *cut_hint(tgd_reason reason)
     case TGD_REASON_REENTRANT_CHECKPOINT:
         return "pass use_reentrant=False to checkpoint(), or call requires_grad_() on one of its inputs";
     case TGD_REASON_OUTPUT_DROPPED:
-        return "add what is computed from it to the loss, or leave it out of the forward";
+        return "add what is computed from it to the loss, or leave it out of the forward; if it went on through .data, "
+               "use the tensor itself";
     default:
         return NULL;
     }

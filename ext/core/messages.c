@@ -509,6 +509,7 @@ static void parameter_message(tgd_text *text, const tgd_report *report, const tg
         if (report->record == NULL && row->reason == TGD_REASON_GRAD_MODE_DISABLED) {
             tgd_text_str(text, "it is not in this graph; the root was made under torch.inference_mode()");
         } else if (row->reason != TGD_REASON_NONE) {
+            tgd_text_str(text, row->unsure && !row->culprit ? "it is not in this graph; perhaps " : "");
             tgd_text_str(text, tgd_reason_statement((tgd_reason)row->reason));
         } else {
             tgd_text_str(text, "it is not in this graph");

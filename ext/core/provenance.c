@@ -89,12 +89,24 @@ static tgd_place place_of(const origins *o, const tgd_op_row *op, const tgd_op_r
     return place;
 }
 
+/* What the node itself remembers of the light level. */
+static tgd_status locate_by_node(const origins *o, tgd_node v)
+{
+    const tgd_node_origin *origin = tgd_evidence_origin(o->evidence, v);
+    uint32_t where = TGD_NONE;
+    tgd_status status = origin == NULL ? TGD_OK : tgd_evidence_source(o->evidence, &origin->place, &where);
+    if (where != TGD_NONE) {
+        o->evidence->report->node_where[v] = where;
+    }
+    return status;
+}
+
 static tgd_status locate(origins *o, tgd_node v)
 {
     tgd_report *report = o->evidence->report;
     const tgd_op_row *op = tgd_evidence_op(o->evidence, v), *origin = op;
     if (op == NULL) {
-        return TGD_OK;
+        return locate_by_node(o, v);
     }
     if (op->flags & TGD_OP_MADE) {
         tgd_node made_by = tgd_address_map_find(&o->nodes, node_key(op->maker_thread, op->maker_nr));

@@ -189,6 +189,9 @@ void cut_ends(thread_state &t, const torch::jit::Stack &stack, std::size_t n_ret
 
 void watch_no_grad(thread_state &t, bool off)
 {
+    if (torch::autograd::get_current_graph_task_id() != -1) {
+        return; /* the engine puts a thread's callbacks back when it ends; and no cut is made in there */
+    }
     if (off && t.no_grad_callback == 0) {
         at::RecordFunctionCallback callback(on_op);
         callback.needsInputs(true).scopes({at::RecordScope::FUNCTION});
