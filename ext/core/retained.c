@@ -78,6 +78,9 @@ static tgd_status judge_gradients(tgd_evidence *evidence, const tgd_census *cens
             continue;
         }
         const tgd_run_row *run = making_run(evidence, gradient);
+        if (run == NULL && parameter_of(evidence->report, gradient) == TGD_NONE) {
+            continue; /* from before the recording, and nobody asks about it */
+        }
         bool known = n_told == sizeof told / sizeof *told;
         for (size_t k = 0; k < n_told && !known; k++) {
             known = told[k] == run;
