@@ -1,4 +1,5 @@
 /* What to do about a finding. */
+#include "triage.h"
 #include "words.h"
 
 static const char *in_place_hint(const tgd_report *report, const tgd_finding_row *row)
@@ -190,7 +191,9 @@ void tgd_hint_write(tgd_text *text, const tgd_report *report, size_t finding)
         return;
     }
     const tgd_finding_row *row = &report->findings[finding];
-    if (tgd_finding_is_value(report, finding)) {
+    if (tgd_is_triage(row)) {
+        tgd_text_str(text, tgd_triage_hint(report, row));
+    } else if (tgd_finding_is_value(report, finding)) {
         tgd_text_str(text, tgd_value_hint(report, finding));
     } else if (tgd_is_of_steps(row)) {
         tgd_text_str(text, tgd_steps_hint(row));

@@ -70,7 +70,8 @@ typedef enum tgd_detail {
     TGD_DETAIL_CYCLE,          /* `count` ctx keep an output of their own */
     TGD_DETAIL_GROWS,          /* each step's graph holds those of the steps before */
     TGD_DETAIL_KEPT,           /* tensors of several steps are alive with their graphs */
-    TGD_DETAIL_PARALLEL        /* `count` like parts, joined, and no backward yet */
+    TGD_DETAIL_PARALLEL,       /* `count` like parts, joined, and no backward yet */
+    TGD_DETAIL_TRIAGE          /* what the measures of a backward prove (triage.c); worded when it was made */
 } tgd_detail;
 
 /* The leaf whose storage a saved tensor lives in (itself, or a view of it), or TGD_NONE. */

@@ -1,4 +1,5 @@
 /* Findings in words: what is so, with PyTorch's own numbers. */
+#include "triage.h"
 #include "words.h"
 
 #include <string.h>
@@ -569,7 +570,9 @@ static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_f
 
 static void message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)
 {
-    if (row->detail == TGD_DETAIL_VALUE) {
+    if (tgd_is_triage(row)) {
+        tgd_text_str(text, tgd_triage_message(report, row));
+    } else if (row->detail == TGD_DETAIL_VALUE) {
         tgd_value_message(text, report, (size_t)(row - report->findings));
     } else if (row->saved != TGD_NONE) {
         saved_message(text, report, row);

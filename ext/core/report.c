@@ -1,5 +1,6 @@
 /* Making a report, and the accessors of tgd.h over it. */
 #include "judge.h"
+#include "triage.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -185,7 +186,8 @@ static void find_first_error(tgd_report *report)
     }
     for (uint32_t i = 0; i < report->n_errors; i++) {
         tgd_node v = report->findings[i].node;
-        if (v != TGD_NONE && report->order[v] < report->first_error && !tgd_finding_is_value(report, i)) {
+        if (v != TGD_NONE && report->order[v] < report->first_error && !tgd_finding_is_value(report, i) &&
+            !tgd_is_triage(&report->findings[i])) {
             report->first_error = report->order[v];
         }
     }
@@ -203,6 +205,20 @@ static tgd_status write_verdict(tgd_report *report, tgd_error *err)
     }
     report->verdict = text.bytes;
     return TGD_OK;
+}
+
+tgd_status tgd_report_add_measured(tgd_report *report, tgd_error *err)
+{
+    tgd_status status = tgd_judge_measures(report, err);
+    if (status == TGD_OK) {
+        status = sort_findings(report, err);
+    }
+    if (status == TGD_OK) {
+        free(report->verdict);
+        report->verdict = NULL;
+        status = write_verdict(report, err);
+    }
+    return status;
 }
 
 /* Findings, their order and the verdict, over a graph whose backward is simulated. */
@@ -234,6 +250,9 @@ static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_erro
     }
     if (status == TGD_OK && !only_refused) {
         status = tgd_judge_weights(report, request, err);
+    }
+    if (status == TGD_OK && !only_refused) {
+        status = tgd_judge_measures(report, err);
     }
     if (status == TGD_OK) {
         tgd_judge_raised(report);

@@ -1,4 +1,5 @@
 /* One sentence that says whether backward will work, and if not, where and why. */
+#include "triage.h"
 #include "words.h"
 
 #include <string.h>
@@ -246,7 +247,9 @@ void tgd_verdict_write(tgd_text *text, const tgd_report *report)
         tgd_value_verdict(text, report, 0);
         return;
     }
-    if (first->detail == TGD_DETAIL_LEAF_ROOT) {
+    if (tgd_is_triage(first)) {
+        tgd_text_str(text, tgd_triage_verdict(report, first));
+    } else if (first->detail == TGD_DETAIL_LEAF_ROOT) {
         tgd_text_str(text, "backward() fills only the root's own grad: ");
         tgd_root_phrase(text, report, first->root);
         tgd_text_str(text, " is a leaf");
