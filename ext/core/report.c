@@ -285,6 +285,9 @@ static tgd_status make(tgd_report *report, tgd_lookup *lookup, const tgd_request
         status = tgd_read_traces(report, lookup, request, err);
     }
     if (status == TGD_OK) {
+        status = tgd_read_operands(report, err);
+    }
+    if (status == TGD_OK) {
         tgd_graph_seal(&report->graph);
         status = judge(report, request, err);
     }
@@ -404,6 +407,9 @@ static tgd_status remake(tgd_report *report, const tgd_report *from, const tgd_r
     if (status == TGD_OK) {
         status = tgd_copy_traces(report, from, err);
     }
+    if (status == TGD_OK) {
+        status = tgd_copy_operands(report, from, err);
+    }
     return status == TGD_OK ? judge(report, request, err) : status;
 }
 
@@ -504,6 +510,7 @@ void tgd_report_free(tgd_report *report)
         free(report->sources[i].module_class);
     }
     free(report->sources);
+    free(report->operands);
     free(report->node_where);
     free(report->node_op);
     free(report->node_made_by);

@@ -81,6 +81,7 @@ struct tgd_report {
     char *refused_message;         /* Owned: PyTorch's, of a refused root; or NULL */
     tgd_refusal refusal;           /* where refused is set; message is refused_message */
     tgd_write_row refused_write;   /* refusal.write points here, or is NULL */
+    uint8_t *operands;             /* Owned, per saved tensor: TGD_OPERAND_* (triage.h), as before backward; or NULL */
     tgd_event_row *events;         /* Owned: what the run showed that this report was made before */
     size_t n_events;
     tgd_source_row *sources;       /* Owned */

@@ -143,7 +143,18 @@ static void find_leaf_sides(tgd_triage *t)
     }
 }
 
-/* What reached `to` from v, the larger the better. */
+/* How far, in decades, what v received is from what `to` did. A sum shows its large parts only. */
+static double distance(const tgd_triage *t, tgd_node v, tgd_node to)
+{
+    const tgd_measure_row *row = &t->measures->nodes[to];
+    const double rms = row->measured ? tgd_statistics_rms(&row->gradient) : -1, sent = t->flow[v].rms;
+    if (rms < 0 || sent < 0 || (sent == 0 && rms > 0)) {
+        return 1000;
+    }
+    return rms == 0 ? (sent == 0 ? 0 : 500 + log10(sent)) : fabs(log10(rms / sent));
+}
+
+/* What reached `to` from v: kept where it is nearest, or at a leaf where it lost the least. */
 static void arrive(tgd_triage *t, tgd_node v, tgd_node to)
 {
     tgd_flow_row *row = &t->flow[to];
@@ -152,7 +163,7 @@ static void arrive(tgd_triage *t, tgd_node v, tgd_node to)
     if (!better && row->leaf_side) {
         better = sender->level > t->flow[row->from].level;
     } else if (!better) {
-        better = sender->rms > t->flow[row->from].rms;
+        better = distance(t, v, to) < distance(t, row->from, to);
     }
     if (better) {
         row->from = v;

@@ -11,7 +11,7 @@
 typedef struct tgd_flow_row {
     double rms;      /* of the gradients it receives: 0 where all are zero, -1 where that is not known */
     double level;    /* decades gained (lost: below 0) since the first linear layer behind the loss */
-    tgd_node from;   /* what sent it the most, or TGD_NONE: a root */
+    tgd_node from;   /* of what sent to it, the node whose own gradient is nearest in size, or TGD_NONE: a root */
     tgd_node jump;   /* of the nodes on the way, the one with the largest gain by itself, or TGD_NONE */
     float gain;      /* of that node, decades */
     bool started;    /* the way has passed a linear layer */
@@ -46,6 +46,20 @@ const char *tgd_node_class(const tgd_report *report, tgd_node v);
  * @return TGD_OK, TGD_ENOMEM
  */
 tgd_status tgd_judge_measures(tgd_report *report, tgd_error *err);
+
+/* ---- what saved tensors held (triage_operands.c) ---- */
+
+enum { TGD_OPERAND_NAN = 1u << 0, TGD_OPERAND_INF = 1u << 1, TGD_OPERAND_ZERO = 1u << 2 /* where that matters */ };
+
+/* Fills the report's operands while its tensors are alive, for a backward that a recorder sees. */
+tgd_status tgd_read_operands(tgd_report *report, tgd_error *err);
+tgd_status tgd_copy_operands(tgd_report *to, const tgd_report *from, tgd_error *err);
+/* Of all that v saved of its results, or of what it was given. */
+uint8_t tgd_operands_of(const tgd_report *report, tgd_node v, bool results);
+/* Does its derivative go wrong at zeros that it saved? (triage_births.c) */
+bool tgd_minds_zeros(const tgd_report *report, tgd_node v);
+/* Of v and of what it was computed from: the node that ran first in the forward and saved what is so; TGD_NONE. */
+tgd_status tgd_forward_birth(tgd_node *out, const tgd_report *report, tgd_node v, uint8_t what, tgd_error *err);
 
 /* ---- its parts ---- */
 

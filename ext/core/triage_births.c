@@ -20,66 +20,67 @@ typedef struct cause {
     const char *what;  /* what its derivative does */
     const char *hint;
     bool makes;        /* its forward makes NaN or inf of finite numbers */
+    bool at_zero;      /* it is zeros among what it saved that do it */
 } cause;
 
 static const cause causes[] = {
-    {"Sqrt", "the derivative of sqrt at 0 is infinite", "add an epsilon inside the root: (x + eps).sqrt()", true},
+    {"Sqrt", "the derivative of sqrt at 0 is infinite", "add an epsilon inside the root: (x + eps).sqrt()", true, true},
     {"Rsqrt", "1/sqrt(x) and its derivative are infinite at 0",
-     "add the epsilon before rsqrt: torch.rsqrt(x + eps); a clamp afterwards repairs the value only", true},
+     "add the epsilon before rsqrt: torch.rsqrt(x + eps); a clamp afterwards repairs the value only", true, false},
     {"LinalgVectorNorm", "the derivative of a norm at the zero vector divides 0 by 0",
-     "add an epsilon inside: (x.square().sum() + eps).sqrt()", false},
+     "add an epsilon inside: (x.square().sum() + eps).sqrt()", false, true},
     {"Norm", "the derivative of a norm at the zero vector divides 0 by 0",
-     "add an epsilon inside: (x.square().sum() + eps).sqrt()", false},
+     "add an epsilon inside: (x.square().sum() + eps).sqrt()", false, true},
     {"Cdist", "the derivative of a distance of 0 divides 0 by 0", "add an epsilon to the distance, or leave out the "
-     "diagonal", false},
+     "diagonal", false, true},
     {"Log", "the derivative of log is infinite at 0",
      "use log_softmax(x) instead of log(softmax(x)), logsigmoid instead of log(sigmoid), or clamp the input: "
-     "x.clamp(min=eps).log()", true},
-    {"Log2", "the derivative of log2 is infinite at 0", "clamp the input: x.clamp(min=eps)", true},
-    {"Log10", "the derivative of log10 is infinite at 0", "clamp the input: x.clamp(min=eps)", true},
-    {"Log1P", "the derivative of log1p is infinite at -1", "clamp the input above -1", true},
-    {"Pow", "the derivative of x**p with p < 1 is infinite at 0", "add an epsilon to the base: (x + eps) ** p", true},
+     "x.clamp(min=eps).log()", true, true},
+    {"Log2", "the derivative of log2 is infinite at 0", "clamp the input: x.clamp(min=eps)", true, true},
+    {"Log10", "the derivative of log10 is infinite at 0", "clamp the input: x.clamp(min=eps)", true, true},
+    {"Log1P", "the derivative of log1p is infinite at -1", "clamp the input above -1", true, false},
+    {"Pow", "the derivative of x**p with p < 1 is infinite at 0", "add an epsilon to the base: (x + eps) ** p", true, true},
     {"Div", "it divides by zero", "add an epsilon to the denominator, or replace zeros in it (torch.where) before dividing",
-     true},
-    {"Reciprocal", "it divides by zero", "add an epsilon to the denominator", true},
+     true, true},
+    {"Reciprocal", "it divides by zero", "add an epsilon to the denominator", true, false},
     {"Softmax", "a row that is all -inf (fully masked) has no softmax: 0/0",
      "leave at least one entry of every row unmasked, or mask with a large finite number (torch.finfo(x.dtype).min) and "
-     "zero the row afterwards", true},
+     "zero the row afterwards", true, false},
     {"LogSoftmax", "a row that is all -inf has no softmax: 0/0",
-     "leave at least one entry of every row unmasked, or mask with a large finite number", true},
+     "leave at least one entry of every row unmasked, or mask with a large finite number", true, false},
     {"Logsumexp", "a row that is all -inf has no logsumexp derivative: exp(-inf + inf)",
-     "replace the rows before (torch.where with a finite number), or use a large negative number instead of -inf", false},
-    {"Logcumsumexp", "what is -inf has no derivative here", "use a large negative number instead of -inf", false},
+     "replace the rows before (torch.where with a finite number), or use a large negative number instead of -inf", false, false},
+    {"Logcumsumexp", "what is -inf has no derivative here", "use a large negative number instead of -inf", false, false},
     {"Std", "the deviation of one sample, or of equal values, has no derivative: it divides by 0",
-     "use at least two samples or correction=0 (unbiased=False), and add an epsilon: (x.var() + eps).sqrt()", true},
-    {"Var", "the variance of one sample divides by 0", "use at least two samples, or correction=0 (unbiased=False)", true},
+     "use at least two samples or correction=0 (unbiased=False), and add an epsilon: (x.var() + eps).sqrt()", true, true},
+    {"Var", "the variance of one sample divides by 0", "use at least two samples, or correction=0 (unbiased=False)", true, false},
     {"StdMean", "the deviation of one sample, or of equal values, has no derivative", "use correction=0, and add an epsilon",
-     true},
-    {"Acos", "the derivative of acos is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true},
-    {"Asin", "the derivative of asin is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true},
-    {"Atanh", "the derivative of atanh is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true},
-    {"Acosh", "the derivative of acosh is infinite at 1", "keep the input above 1", true},
-    {"Atan2", "atan2(0, 0) has no derivative", "replace pairs of zeros before (torch.where)", false},
-    {"Exp", "exp overflows", "subtract the maximum before exp, clamp its input, or use logsumexp", true},
-    {"Expm1", "exp overflows", "clamp the input", true},
+     true, false},
+    {"Acos", "the derivative of acos is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true, false},
+    {"Asin", "the derivative of asin is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true, false},
+    {"Atanh", "the derivative of atanh is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true, false},
+    {"Acosh", "the derivative of acosh is infinite at 1", "keep the input above 1", true, false},
+    {"Atan2", "atan2(0, 0) has no derivative", "replace pairs of zeros before (torch.where)", false, false},
+    {"Exp", "exp overflows", "subtract the maximum before exp, clamp its input, or use logsumexp", true, false},
+    {"Expm1", "exp overflows", "clamp the input", true, false},
     {"LinalgSvd", "the derivative of singular vectors divides by the differences of singular values: two are equal, or zero",
-     "use only the singular values (torch.linalg.svdvals), add a little noise, or another parametrisation", false},
+     "use only the singular values (torch.linalg.svdvals), add a little noise, or another parametrisation", false, false},
     {"LinalgEigh", "the derivative of eigenvectors divides by the differences of eigenvalues: two are equal",
-     "use only the eigenvalues (torch.linalg.eigvalsh), or add a little noise", false},
-    {"LinalgQr", "the matrix is singular, so that its factor has no inverse", "add a little noise or a ridge", false},
-    {"LinalgInvEx", "the matrix is singular", "add a ridge: A + eps * I", true},
-    {"LinalgSolveEx", "the matrix is singular", "add a ridge: A + eps * I", true},
-    {"LinalgCholeskyEx", "the matrix is not positive definite", "add a ridge: A + eps * I", true},
-    {"Prod", "a product with zeros or huge factors", "use the sum of logarithms", true},
+     "use only the eigenvalues (torch.linalg.eigvalsh), or add a little noise", false, false},
+    {"LinalgQr", "the matrix is singular, so that its factor has no inverse", "add a little noise or a ridge", false, false},
+    {"LinalgInvEx", "the matrix is singular", "add a ridge: A + eps * I", true, false},
+    {"LinalgSolveEx", "the matrix is singular", "add a ridge: A + eps * I", true, false},
+    {"LinalgCholeskyEx", "the matrix is not positive definite", "add a ridge: A + eps * I", true, false},
+    {"Prod", "a product with zeros or huge factors", "use the sum of logarithms", true, true},
     {"Mul", "0 times infinity, or a product that overflows",
      "keep infinities out of the factors: replace them before the product (torch.where, masked_fill, torch.xlogy for "
-     "x * log y); a nan_to_num or where afterwards repairs the value only", true},
+     "x * log y); a nan_to_num or where afterwards repairs the value only", true, false},
     {"Where", "it hides a branch that is not finite", "make the input of the hidden branch safe before it, with a second "
-     "where", false},
-    {"Mm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false},
-    {"Bmm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false},
-    {"Addmm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false},
-    {"Convolution", "a tensor that is not finite comes into it", "find what made the NaN or infinity before it", false},
+     "where", false, false},
+    {"Mm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false, false},
+    {"Bmm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false, false},
+    {"Addmm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false, false},
+    {"Convolution", "a tensor that is not finite comes into it", "find what made the NaN or infinity before it", false, false},
 };
 
 static const cause *cause_of(const tgd_report *report, tgd_node v)
@@ -93,6 +94,12 @@ static const cause *cause_of(const tgd_report *report, tgd_node v)
         }
     }
     return NULL;
+}
+
+bool tgd_minds_zeros(const tgd_report *report, tgd_node v)
+{
+    const cause *is = cause_of(report, v);
+    return is != NULL && is->at_zero;
 }
 
 /* ---- what came in wrong ---- */
@@ -136,6 +143,17 @@ static tgd_node guilty(const tgd_triage *t, tgd_node v)
 {
     const tgd_report *report = t->report;
     const tgd_node_row *node = &report->graph.nodes[v];
+    tgd_node first;
+    if (tgd_forward_birth(&first, report, v, TGD_OPERAND_NAN, NULL) == TGD_OK && first != TGD_NONE) {
+        if (tgd_operands_of(report, first, false) & TGD_OPERAND_NAN) { /* it was given one */
+            tgd_node maker = TGD_NONE;
+            for (uint32_t k = 0; k < report->graph.nodes[first].n_edges && maker == TGD_NONE; k++) {
+                maker = maker_behind(report, first, k);
+            }
+            return maker == TGD_NONE ? first : maker;
+        }
+        return first;
+    }
     if (!is_product(report, v)) {
         return v;
     }
@@ -176,8 +194,21 @@ static mark sent_by(const tgd_triage *t, tgd_node v, mark *shared)
 typedef struct birth {
     tgd_node v;
     mark is;
-    bool sure;
+    int likely;
 } birth;
+
+/* How likely v spoils a sum that it has a part in. */
+static int likelihood(const tgd_triage *t, tgd_node v)
+{
+    const uint32_t role = tgd_node_role(t->report, v);
+    const cause *is = cause_of(t->report, v);
+    const uint8_t held = tgd_operands_of(t->report, v, true) | tgd_operands_of(t->report, v, false);
+    if ((role & (TGD_ROLE_SELECT | TGD_ROLE_VIEW)) || ((role & TGD_ROLE_PLAIN) && is == NULL)) {
+        return 0; /* finite numbers stay so */
+    }
+    return 1 + (is != NULL && is->at_zero) + 2 * (is != NULL && is->at_zero && (held & TGD_OPERAND_ZERO)) +
+           4 * ((held & (TGD_OPERAND_NAN | TGD_OPERAND_INF)) != 0);
+}
 
 /* Has the sum that v has a part in a part that surely is not finite? */
 static bool explained(const tgd_triage *t, tgd_node v, const uint8_t *spoils)
@@ -234,6 +265,23 @@ static const tgd_statistics *worst_sent(const tgd_triage *t, tgd_node v)
     return worst;
 }
 
+/* ", and its saved self contains zeros" */
+static void write_operands(tgd_text *text, const tgd_report *report, tgd_node v, const cause *is)
+{
+    const tgd_graph *graph = &report->graph;
+    const tgd_node_row *node = &graph->nodes[v];
+    const uint8_t which = (uint8_t)(TGD_OPERAND_NAN | TGD_OPERAND_INF |
+                                    (is != NULL && is->at_zero ? (unsigned)TGD_OPERAND_ZERO : 0u));
+    for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved && report->operands != NULL; s++) {
+        const uint8_t held = report->operands[s] & which;
+        if (held != 0) {
+            tgd_text_str(text, "; its saved ");
+            tgd_saved_name_phrase(text, &graph->saved[s]);
+            tgd_text_str(text, held & TGD_OPERAND_NAN ? " holds NaN" : held & TGD_OPERAND_INF ? " holds infinity" : " holds zeros");
+        }
+    }
+}
+
 static tgd_status add(tgd_triage *t, const birth *b)
 {
     const tgd_report *report = t->report;
@@ -262,6 +310,7 @@ static tgd_status add(tgd_triage *t, const birth *b)
         tgd_text_str(&words.message, "; ");
         tgd_text_str(&words.message, is->what);
     }
+    write_operands(&words.message, report, by, is);
     if (t->scale > 1) {
         tgd_text_str(&words.message, "; the loss was multiplied by ");
         tgd_number_phrase(&words.message, t->scale);
@@ -300,11 +349,14 @@ tgd_status tgd_triage_births(tgd_triage *t, bool *any)
             if (in != FINITE) {
                 mark_spoilt(t, v, spoils);
             } else if (row->measured && out != FINITE) {
-                births[n++] = (birth){v, out, true};
+                births[n++] = (birth){v, out, 9};
                 mark_spoilt(t, v, spoils);
             } else if (row->measured && shared != FINITE && sure == 0 && !explained(t, v, spoils)) {
-                births[n++] = (birth){v, shared, false};
-                mark_spoilt(t, v, spoils);
+                const birth b = {v, shared, likelihood(t, v)};
+                if (n == 0 || b.likely > births[0].likely) {
+                    births[0] = b; /* one of these; which is not measured */
+                    n = 1;
+                }
             }
         }
     }

@@ -172,6 +172,7 @@ tgd_status tgd_triage_zeros(tgd_triage *t)
             cuts[n++] = (cut){.v = origin[v], .leaf = l};
         }
         if (i < n) {
+            cuts[i].leaf = t->report->leaf_parameter[l] < t->report->leaf_parameter[cuts[i].leaf] ? l : cuts[i].leaf;
             cuts[i].n++;
         }
     }
