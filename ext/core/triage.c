@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LEAST_SCALE 64.0 /* of a loss scaler: smaller factors are the program's own */
+
 /* ---- words ---- */
 
 void tgd_number_phrase(tgd_text *text, double value)
@@ -190,8 +192,8 @@ static void settle(tgd_triage *t, tgd_node v)
         return;
     }
     const double gain = log10(row->rms / from->rms);
-    if (!row->leaf_side && from->started && !(role & TGD_ROLE_SPREAD)) {
-        row->level += gain;
+    if (!row->leaf_side && from->started) {
+        row->level += !(role & TGD_ROLE_SPREAD) ? gain : (role & TGD_ROLE_ATTENTION) && gain > 0 ? gain : 0;
     }
     if (gain > row->gain) {
         row->gain = (float)gain;
@@ -220,7 +222,18 @@ static void follow(tgd_triage *t)
     }
 }
 
-/* A loss that amp.GradScaler multiplied: the first node is a product of scalars by a power of two. */
+static bool has_half(const tgd_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->n_inputs; i++) {
+        if (strcmp(tgd_torch_dtype_name(graph->inputs[i].dtype), "float16") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A loss that amp.GradScaler multiplied: the first node is a product of scalars by a power of two, and some gradients
+   are float16. */
 static void find_scale(tgd_triage *t)
 {
     const tgd_report *report = t->report;
@@ -238,7 +251,7 @@ static void find_scale(tgd_triage *t)
     }
     int exponent;
     const double scale = sent->values.absmax / row->gradient.absmax;
-    if (scale >= 2 && frexp(scale, &exponent) == 0.5) {
+    if (scale >= LEAST_SCALE && has_half(&report->graph) && frexp(scale, &exponent) == 0.5) {
         t->scale = scale;
     }
 }

@@ -34,6 +34,7 @@ enum {
     TGD_ROLE_SPREAD = 1u << 2,  /* changes how many numbers there are, or belongs to a loss: its gain means nothing */
     TGD_ROLE_SELECT = 1u << 3,  /* its derivative is zero by what the values are: relu, clamp, sign, where */
     TGD_ROLE_SQUASH = 1u << 4,  /* saturates: sigmoid, tanh */
+    TGD_ROLE_ATTENTION = 1u << 6, /* its loss of size means nothing, for rows are averaged; a gain does */
     TGD_ROLE_PLAIN = 1u << 5    /* sum, mean, scale: what stands between a hinge and the loss */
 };
 uint32_t tgd_node_role(const tgd_report *report, tgd_node v);

@@ -154,6 +154,13 @@ static tgd_node guilty(const tgd_triage *t, tgd_node v)
         }
         return first;
     }
+    for (uint32_t k = 0; k < node->n_edges; k++) {
+        const tgd_node maker = maker_behind(report, v, k);
+        if (maker != TGD_NONE && (tgd_operands_of(report, maker, true) & TGD_OPERAND_INF) &&
+            strncmp(tgd_node_class(report, maker), "LogSoftmax", 10) != 0) { /* which only passes on what a mask made */
+            return maker;
+        }
+    }
     if (!is_product(report, v)) {
         return v;
     }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define VANISHED (-5.0)         /* decades: a hundred-thousandth of what the last layers get */
-#define EXPLODED 5.0
+#define EXPLODED 4.0
 #define JUMPED 6.0              /* decades at one node, and never lost again */
 #define FORGOTTEN (-20.0)       /* over time steps, which share their weights */
 #define LEAST_STEPS 16

@@ -78,8 +78,7 @@ tgd_status tgd_read_operands(tgd_report *report, tgd_error *err)
         const tgd_node_row *node = &graph->nodes[v];
         const bool zeros = report->order[v] != TGD_NONE && node->n_saved > 0 && tgd_minds_zeros(report, v);
         for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved && report->order[v] != TGD_NONE; s++) {
-            const bool leaf = (graph->saved[s].flags & TGD_SV_LEAF) != 0;
-            report->operands[s] = leaf && !zeros ? 0 : look(graph, &graph->saved[s], zeros);
+            report->operands[s] = look(graph, &graph->saved[s], zeros);
         }
     }
     return TGD_OK;

@@ -13,6 +13,7 @@
 
 typedef enum evidence {
     WASTES,  /* writes much more than it received */
+    REDUCES, /* receives much more than it sends */
     SORTS,   /* takes longer for each element than moving it does */
     STRIDED  /* a gradient comes through a permutation */
 } evidence;
@@ -46,10 +47,10 @@ static const known all_known[] = {
     {"Gather", SORTS, "its gradient is summed by index", "gather once and not at every step, or use sparse_grad=True"},
     {"CopySlices", WASTES, "each write to a part copies the gradient of the whole",
      "collect the parts in a list and join them once: torch.stack or torch.cat"},
-    {"Repeat", SORTS, "it sums over the copies that repeat made", "use expand (no copy), or let the op broadcast"},
-    {"RepeatInterleave", SORTS, "it sums over the copies", "use expand and reshape"},
-    {"Unfold", SORTS, "it adds overlapping windows one by one", "use a convolution, or F.unfold"},
-    {"UnfoldBackward", SORTS, "it adds overlapping windows one by one", "use a convolution, or F.unfold"},
+    {"Repeat", REDUCES, "it sums over the copies that repeat made", "use expand (no copy), or let the op broadcast"},
+    {"RepeatInterleave", REDUCES, "it sums over the copies", "use expand and reshape"},
+    {"Unfold", REDUCES, "it adds overlapping windows one by one", "use a convolution, or F.unfold"},
+    {"UnfoldBackward", REDUCES, "it adds overlapping windows one by one", "use a convolution, or F.unfold"},
     {"AccumulateGrad", STRIDED,
      "the gradient comes in another memory order than the leaf has, and is laid out anew",
      "keep the leaf in the order in which it is used, or permute it once outside the training step"},
@@ -135,7 +136,8 @@ static const known *explain(const group *g)
         const bool wastes = g->bytes_out > 8 * g->bytes_in && g->bytes_out - g->bytes_in >= LEAST_WASTE;
         const bool copies = strcmp(g->name, "CopySlices") == 0 && g->n >= 8 && g->bytes_out >= LEAST_WASTE;
         const bool slow = g->elements > 0 && (double)g->ns / (double)g->elements > SLOW_NS_AN_ELEMENT;
-        if ((k->by == WASTES && (wastes || copies)) || (k->by == SORTS && slow) || (k->by == STRIDED && g->strided && slow)) {
+        const bool reduces = g->bytes_in > 8 * g->bytes_out && g->bytes_in - g->bytes_out >= LEAST_WASTE;
+        if ((k->by == WASTES && (wastes || copies)) || (k->by == REDUCES && reduces) || (k->by == SORTS && slow) || (k->by == STRIDED && g->strided && slow)) {
             return k;
         }
     }

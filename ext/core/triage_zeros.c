@@ -85,6 +85,13 @@ static const char *hint_of(const char *name, bool underflow, bool squash)
         return "multiply the loss before backward and divide the gradients after it (torch.amp.GradScaler), use bfloat16, "
                "or keep the small factor out of the loss";
     }
+    if (strncmp(name, "Softmax", 7) == 0) {
+        return "it is constant, for a dimension of size 1 (check dim=) or because the logits lie so far apart that one takes "
+               "all: divide them by sqrt(d) or a temperature, or normalise them";
+    }
+    if (strncmp(name, "Mul", 3) == 0) {
+        return "the tensor that it is multiplied with is zero everywhere: check how that mask or weight is made";
+    }
     if (squash) {
         return "the inputs are so large that this function is flat: normalise them (LayerNorm, BatchNorm), use smaller "
                "weights, or a loss on logits";
@@ -104,6 +111,22 @@ static const char *hint_of(const char *name, bool underflow, bool squash)
     return "look at what this op selects: here it lets none of the values through";
 }
 
+/* A product with a tensor of zeros that nobody learns: a mask that lets nothing through. */
+static bool is_mask(const tgd_triage *t, tgd_node v)
+{
+    const tgd_graph *graph = &t->report->graph;
+    const tgd_node_row *node = &graph->nodes[v];
+    bool other = false, learns = false;
+    for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved; s++) {
+        const tgd_saved_row *saved = &graph->saved[s];
+        other = other || (saved->tensor != 0 && tgd_graph_numel(graph, saved->shape) > 1);
+    }
+    for (uint32_t k = 1; k < node->n_edges; k++) {
+        learns = learns || (graph->edges[node->first_edge].to != TGD_NONE && graph->edges[node->first_edge + k].to != TGD_NONE);
+    }
+    return strncmp(tgd_node_class(t->report, v), "MulBackward", 11) == 0 && other && !learns;
+}
+
 static tgd_status judge_cut(tgd_triage *t, const cut *c, bool alive)
 {
     const tgd_statistics *in = &t->measures->nodes[c->v].gradient;
@@ -115,7 +138,8 @@ static tgd_status judge_cut(tgd_triage *t, const cut *c, bool alive)
         return TGD_OK; /* it had grown so small on its way: triage_flow.c */
     }
     /* a hinge that is satisfied ends its gradient with exact zeros, and so does a product with zeros: both are meant */
-    const bool meant = (!alive && t->flow[c->v].plain) || !((role & TGD_ROLE_SELECT) || squash || underflow);
+    const bool mask = alive && !t->flow[c->v].plain && is_mask(t, c->v);
+    const bool meant = (!alive && t->flow[c->v].plain) || !((role & TGD_ROLE_SELECT) || squash || underflow || mask);
     if (meant && !(role & TGD_ROLE_SELECT)) {
         return TGD_OK;
     }
