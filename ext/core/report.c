@@ -207,20 +207,6 @@ static tgd_status write_verdict(tgd_report *report, tgd_error *err)
     return TGD_OK;
 }
 
-tgd_status tgd_report_add_measured(tgd_report *report, tgd_error *err)
-{
-    tgd_status status = tgd_judge_measures(report, err);
-    if (status == TGD_OK) {
-        status = sort_findings(report, err);
-    }
-    if (status == TGD_OK) {
-        free(report->verdict);
-        report->verdict = NULL;
-        status = write_verdict(report, err);
-    }
-    return status;
-}
-
 /* Findings, their order and the verdict, over a graph whose backward is simulated. */
 static tgd_status judge(tgd_report *report, const tgd_request *request, tgd_error *err)
 {

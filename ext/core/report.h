@@ -148,9 +148,6 @@ tgd_status tgd_judge_retained(tgd_report *report, const tgd_request *request, tg
 /* parameters that have a gradient and do not move. */
 tgd_status tgd_judge_weights(tgd_report *report, const tgd_request *request, tgd_error *err);
 
-/* For a report that was judged before backward and has its measures now: adds what they say, and the verdict again. */
-tgd_status tgd_report_add_measured(tgd_report *report, tgd_error *err);
-
 /* Appends. */
 tgd_status tgd_report_add(tgd_report *report, tgd_finding_row row, tgd_error *err);
 /* The same; name is copied and may be NULL. *out is its index. */

@@ -96,7 +96,7 @@ static tgd_status place(joining *j, const tgd_measured_run *run, tgd_error *err)
 }
 
 /* Without the GIL. runs: of which some may be NULL. */
-static tgd_status join_all(joining *j, tgd_pending_run *const *runs, Py_ssize_t n_runs, tgd_error *err)
+static tgd_status join_all(joining *j, tgd_pending_run *const *runs, Py_ssize_t n_runs, tgd_report **out, tgd_error *err)
 {
     tgd_status status = TGD_OK;
     for (Py_ssize_t k = 0; k < n_runs && status == TGD_OK; k++) {
@@ -111,16 +111,39 @@ static tgd_status join_all(joining *j, tgd_pending_run *const *runs, Py_ssize_t 
             status = tgd_measures_repeat(j->all, j->snapshots, (size_t)j->n, (size_t)i, err);
         }
     }
+    const tgd_request again = {.parameters = NULL};
+    for (Py_ssize_t i = 0; i < j->n && status == TGD_OK; i++) {
+        if (j->made[i] != NULL) {
+            tgd_report_measure(j->snapshots[i], j->made[i]);
+            status = tgd_report_rejudge(&out[i], j->snapshots[i], &again, err);
+        }
+    }
     return status;
 }
 
-static int settle(const tgd_py_state *state, PyObject *before, PyObject *pending)
+/* Where the same report still stands in the list, the new one takes its place. Takes `made` over. */
+static int replace(const tgd_py_state *state, PyObject *reports, PyObject *old, tgd_report *made)
+{
+    PyObject *report = tgd_py_report_wrap(state, made);
+    int failed = report == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; failed == 0 && i < PyList_GET_SIZE(reports); i++) {
+        if (PyList_GET_ITEM(reports, i) == old) {
+            failed = PyList_SetItem(reports, i, Py_NewRef(report));
+            break;
+        }
+    }
+    Py_XDECREF(report);
+    return failed;
+}
+
+static int settle(const tgd_py_state *state, PyObject *reports, PyObject *before, PyObject *pending)
 {
     const Py_ssize_t n_runs = PyList_GET_SIZE(pending);
     joining j;
     tgd_pending_run **runs = PyMem_Calloc((size_t)n_runs + 1, sizeof *runs);
     int failed = joining_init(&j, before);
-    if (failed == 0 && runs == NULL) {
+    tgd_report **made = PyMem_Calloc((size_t)PyList_GET_SIZE(before) + 1, sizeof *made);
+    if (failed == 0 && (runs == NULL || made == NULL)) {
         PyErr_NoMemory();
         failed = -1;
     }
@@ -131,20 +154,23 @@ static int settle(const tgd_py_state *state, PyObject *before, PyObject *pending
             runs[k] = PyCapsule_GetPointer(PyList_GET_ITEM(pending, k), pending_name);
         }
         Py_BEGIN_ALLOW_THREADS
-        status = join_all(&j, runs, n_runs, &err);
+        status = join_all(&j, runs, n_runs, made, &err);
         Py_END_ALLOW_THREADS
         if (status != TGD_OK) {
             tgd_py_raise(state, status, &err, NULL);
             failed = -1;
         }
     }
-    for (Py_ssize_t i = 0; failed == 0 && i < j.n; i++) {
-        if (j.made[i] != NULL) {
-            tgd_report_measure(j.snapshots[i], j.made[i]);
+    for (Py_ssize_t i = 0; made != NULL && i < PyList_GET_SIZE(before); i++) {
+        if (made[i] != NULL && failed == 0) {
+            failed = replace(state, reports, j.reports[i], made[i]);
+        } else {
+            tgd_report_free(made[i]);
         }
     }
     joining_clear(&j);
     PyMem_Free(runs);
+    PyMem_Free(made);
     return failed;
 }
 
@@ -157,7 +183,7 @@ int tgd_py_measures_settle(const tgd_py_state *state, PyObject *reports, PyObjec
     PyObject *taken = PyList_GetSlice(pending, 0, n), *before = PyList_GetSlice(reports, 0, PyList_GET_SIZE(reports));
     int failed = -1;
     if (taken != NULL && before != NULL && PyList_SetSlice(pending, 0, n, NULL) == 0) {
-        failed = settle(state, before, taken);
+        failed = settle(state, reports, before, taken);
     }
     Py_XDECREF(taken);
     Py_XDECREF(before);
