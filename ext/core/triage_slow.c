@@ -9,6 +9,7 @@
 #define LEAST_SHARE 0.2          /* of the time of all nodes */
 #define LEAST_WASTE 4000000u     /* bytes written that no gradient needed */
 #define LEAST_NS 200000u
+#define LEAST_ELEMENTS 65536u    /* of fewer what every node costs says nothing about the elements */
 #define SLOW_NS_AN_ELEMENT 1.0   /* moving one takes a tenth of that */
 
 typedef enum evidence {
@@ -135,7 +136,7 @@ static const known *explain(const group *g)
         }
         const bool wastes = g->bytes_out > 8 * g->bytes_in && g->bytes_out - g->bytes_in >= LEAST_WASTE;
         const bool copies = strcmp(g->name, "CopySlices") == 0 && g->n >= 8 && g->bytes_out >= LEAST_WASTE;
-        const bool slow = g->elements > 0 && (double)g->ns / (double)g->elements > SLOW_NS_AN_ELEMENT;
+        const bool slow = g->elements >= LEAST_ELEMENTS && (double)g->ns / (double)g->elements > SLOW_NS_AN_ELEMENT;
         const bool reduces = g->bytes_in > 8 * g->bytes_out && g->bytes_in - g->bytes_out >= LEAST_WASTE;
         if ((k->by == WASTES && (wastes || copies)) || (k->by == REDUCES && reduces) || (k->by == SORTS && slow) || (k->by == STRIDED && g->strided && slow)) {
             return k;

@@ -55,7 +55,9 @@ def _finding_key(finding) -> tuple:
 def _match(old: list, new: list) -> tuple[list, list, list]:
     """Pairs, removed, inserted: in the order in which backward runs them. First what is wholly the same, then, in the
     stretches between, what differs in its line alone: the source may have moved."""
-    pairs, removed, inserted = [], [], []
+    pairs: list[tuple] = []
+    removed: list = []
+    inserted: list = []
     whole = difflib.SequenceMatcher(None, [_place(node) for node in old], [_place(node) for node in new], autojunk=False)
     for kind, a, b, c, d in whole.get_opcodes():
         if kind == "equal":

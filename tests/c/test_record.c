@@ -176,6 +176,7 @@ static void silent_write_needs_the_same_bytes(void)
         write->version_counter += 8; /* .data has a counter of its own */
         write->first_byte = same ? 8 : 12;
         write->end_byte = 16;
+        write->dense = true;
         tgd_report *report = report_of(&s, n.root, NULL, 0);
         CHECK_INT(tgd_report_n_findings(report), same);
         if (same) {
