@@ -78,7 +78,8 @@ static tgd_status keep(tgd_triage *t, tgd_text *text, uint32_t *out)
 {
     const tgd_fact_row fact = {.node = TGD_NONE, .where = TGD_NONE};
     tgd_text_bytes(text, "", 1);
-    return text->status != TGD_OK ? tgd_fail_memory(t->err) : tgd_report_fact(t->report, fact, text->bytes, out, t->err);
+    return text->status != TGD_OK ? tgd_fail_memory(t->err)
+                                  : tgd_report_fact(t->report, fact, text->bytes, out, t->err);
 }
 
 tgd_status tgd_triage_add(tgd_triage *t, tgd_finding_kind kind, tgd_severity severity, tgd_node v, tgd_node made,
@@ -214,7 +215,8 @@ static void follow(tgd_triage *t)
         settle(t, v);
         for (uint32_t e = node->first_edge; e < node->first_edge + node->n_edges; e++) {
             const tgd_edge *edge = &graph->edges[e];
-            if (edge->to != TGD_NONE && t->measures->nodes[v].timed && edge->input_nr < graph->nodes[edge->to].n_inputs &&
+            if (edge->to != TGD_NONE && t->measures->nodes[v].timed &&
+                edge->input_nr < graph->nodes[edge->to].n_inputs &&
                 t->measures->inputs[graph->nodes[edge->to].first_input + edge->input_nr].received) {
                 arrive(t, v, edge->to);
             }
@@ -222,18 +224,21 @@ static void follow(tgd_triage *t)
     }
 }
 
-static bool has_half(const tgd_graph *graph)
+/* Was it multiplied by a tensor of one float32? A number in Python becomes a float64. */
+static bool by_tensor(const tgd_graph *graph, tgd_node v)
 {
-    for (uint32_t i = 0; i < graph->n_inputs; i++) {
-        if (strcmp(tgd_torch_dtype_name(graph->inputs[i].dtype), "float16") == 0) {
+    const tgd_node_row *node = &graph->nodes[v];
+    for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved; s++) {
+        const tgd_saved_row *saved = &graph->saved[s];
+        if (saved->tensor != 0 && tgd_graph_numel(graph, saved->shape) == 1 && strcmp(saved->name, "other") == 0 &&
+            strcmp(tgd_torch_dtype_name(saved->dtype), "float32") == 0) {
             return true;
         }
     }
     return false;
 }
 
-/* A loss that amp.GradScaler multiplied: the first node is a product of scalars by a power of two, and some gradients
-   are float16. */
+/* A loss that amp.GradScaler multiplied: the first node is its product with a tensor that holds a power of two. */
 static void find_scale(tgd_triage *t)
 {
     const tgd_report *report = t->report;
@@ -251,7 +256,7 @@ static void find_scale(tgd_triage *t)
     }
     int exponent;
     const double scale = sent->values.absmax / row->gradient.absmax;
-    if (scale >= LEAST_SCALE && has_half(&report->graph) && frexp(scale, &exponent) == 0.5) {
+    if (scale >= LEAST_SCALE && by_tensor(&report->graph, root) && frexp(scale, &exponent) == 0.5) {
         t->scale = scale;
     }
 }

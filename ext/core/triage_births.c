@@ -24,38 +24,44 @@ typedef struct cause {
 } cause;
 
 static const cause causes[] = {
-    {"Sqrt", "the derivative of sqrt at 0 is infinite", "add an epsilon inside the root: (x + eps).sqrt()", true, true},
+    {"Sqrt", "the derivative of sqrt at 0 is infinite",
+     "add an epsilon inside the root: (x + eps).sqrt()", true, true},
     {"Rsqrt", "1/sqrt(x) and its derivative are infinite at 0",
      "add the epsilon before rsqrt: torch.rsqrt(x + eps); a clamp afterwards repairs the value only", true, false},
     {"LinalgVectorNorm", "the derivative of a norm at the zero vector divides 0 by 0",
      "add an epsilon inside: (x.square().sum() + eps).sqrt()", false, true},
     {"Norm", "the derivative of a norm at the zero vector divides 0 by 0",
      "add an epsilon inside: (x.square().sum() + eps).sqrt()", false, true},
-    {"Cdist", "the derivative of a distance of 0 divides 0 by 0", "add an epsilon to the distance, or leave out the "
-     "diagonal", false, true},
+    {"Cdist", "the derivative of a distance of 0 divides 0 by 0",
+     "add an epsilon to the distance, or leave out the diagonal", false, true},
     {"Log", "the derivative of log is infinite at 0",
-     "use log_softmax(x) instead of log(softmax(x)), logsigmoid instead of log(sigmoid), or clamp the input: "
-     "x.clamp(min=eps).log()", true, true},
+     "use log_softmax(x) instead of log(softmax(x)), logsigmoid instead of log(sigmoid), or clamp the "
+     "input: x.clamp(min=eps).log()", true, true},
     {"Log2", "the derivative of log2 is infinite at 0", "clamp the input: x.clamp(min=eps)", true, true},
     {"Log10", "the derivative of log10 is infinite at 0", "clamp the input: x.clamp(min=eps)", true, true},
     {"Log1P", "the derivative of log1p is infinite at -1", "clamp the input above -1", true, false},
-    {"Pow", "the derivative of x**p with p < 1 is infinite at 0", "add an epsilon to the base: (x + eps) ** p", true, true},
-    {"Div", "it divides by zero", "add an epsilon to the denominator, or replace zeros in it (torch.where) before dividing",
-     true, true},
+    {"Pow", "the derivative of x**p with p < 1 is infinite at 0",
+     "add an epsilon to the base: (x + eps) ** p", true, true},
+    {"Div", "it divides by zero",
+     "add an epsilon to the denominator, or replace zeros in it (torch.where) before dividing", true, true},
     {"Reciprocal", "it divides by zero", "add an epsilon to the denominator", true, false},
     {"Softmax", "a row that is all -inf (fully masked) has no softmax: 0/0",
-     "leave at least one entry of every row unmasked, or mask with a large finite number (torch.finfo(x.dtype).min) and "
-     "zero the row afterwards", true, false},
+     "leave at least one entry of every row unmasked, or mask with a large finite number "
+     "(torch.finfo(x.dtype).min) and zero the row afterwards", true, false},
     {"LogSoftmax", "a row that is all -inf has no softmax: 0/0",
      "leave at least one entry of every row unmasked, or mask with a large finite number", true, false},
     {"Logsumexp", "a row that is all -inf has no logsumexp derivative: exp(-inf + inf)",
-     "replace the rows before (torch.where with a finite number), or use a large negative number instead of -inf", false, false},
-    {"Logcumsumexp", "what is -inf has no derivative here", "use a large negative number instead of -inf", false, false},
+     "replace the rows before (torch.where with a finite number), or use a large negative number "
+     "instead of -inf", false, false},
+    {"Logcumsumexp", "what is -inf has no derivative here",
+     "use a large negative number instead of -inf", false, false},
     {"Std", "the deviation of one sample, or of equal values, has no derivative: it divides by 0",
-     "use at least two samples or correction=0 (unbiased=False), and add an epsilon: (x.var() + eps).sqrt()", true, true},
-    {"Var", "the variance of one sample divides by 0", "use at least two samples, or correction=0 (unbiased=False)", true, false},
-    {"StdMean", "the deviation of one sample, or of equal values, has no derivative", "use correction=0, and add an epsilon",
-     true, false},
+     "use at least two samples or correction=0 (unbiased=False), and add an epsilon: (x.var() + "
+     "eps).sqrt()", true, true},
+    {"Var", "the variance of one sample divides by 0",
+     "use at least two samples, or correction=0 (unbiased=False)", true, false},
+    {"StdMean", "the deviation of one sample, or of equal values, has no derivative",
+     "use correction=0, and add an epsilon", true, false},
     {"Acos", "the derivative of acos is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true, false},
     {"Asin", "the derivative of asin is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true, false},
     {"Atanh", "the derivative of atanh is infinite at -1 and 1", "clamp the input just inside (-1, 1)", true, false},
@@ -63,24 +69,31 @@ static const cause causes[] = {
     {"Atan2", "atan2(0, 0) has no derivative", "replace pairs of zeros before (torch.where)", false, false},
     {"Exp", "exp overflows", "subtract the maximum before exp, clamp its input, or use logsumexp", true, false},
     {"Expm1", "exp overflows", "clamp the input", true, false},
-    {"LinalgSvd", "the derivative of singular vectors divides by the differences of singular values: two are equal, or zero",
-     "use only the singular values (torch.linalg.svdvals), add a little noise, or another parametrisation", false, false},
+    {"LinalgSvd", "the derivative of singular vectors divides by the differences of singular values: two are "
+     "equal, or zero",
+     "use only the singular values (torch.linalg.svdvals), add a little noise, or another "
+     "parametrisation", false, false},
     {"LinalgEigh", "the derivative of eigenvectors divides by the differences of eigenvalues: two are equal",
      "use only the eigenvalues (torch.linalg.eigvalsh), or add a little noise", false, false},
-    {"LinalgQr", "the matrix is singular, so that its factor has no inverse", "add a little noise or a ridge", false, false},
+    {"LinalgQr", "the matrix is singular, so that its factor has no inverse",
+     "add a little noise or a ridge", false, false},
     {"LinalgInvEx", "the matrix is singular", "add a ridge: A + eps * I", true, false},
     {"LinalgSolveEx", "the matrix is singular", "add a ridge: A + eps * I", true, false},
     {"LinalgCholeskyEx", "the matrix is not positive definite", "add a ridge: A + eps * I", true, false},
     {"Prod", "a product with zeros or huge factors", "use the sum of logarithms", true, true},
     {"Mul", "0 times infinity, or a product that overflows",
-     "keep infinities out of the factors: replace them before the product (torch.where, masked_fill, torch.xlogy for "
-     "x * log y); a nan_to_num or where afterwards repairs the value only", true, false},
-    {"Where", "it hides a branch that is not finite", "make the input of the hidden branch safe before it, with a second "
-     "where", false, false},
-    {"Mm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false, false},
-    {"Bmm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false, false},
-    {"Addmm", "a matrix that is not finite comes into it", "find what made the NaN or infinity before this product", false, false},
-    {"Convolution", "a tensor that is not finite comes into it", "find what made the NaN or infinity before it", false, false},
+     "keep infinities out of the factors: replace them before the product (torch.where, masked_fill, "
+     "torch.xlogy for x * log y); a nan_to_num or where afterwards repairs the value only", true, false},
+    {"Where", "it hides a branch that is not finite",
+     "make the input of the hidden branch safe before it, with a second where", false, false},
+    {"Mm", "a matrix that is not finite comes into it",
+     "find what made the NaN or infinity before this product", false, false},
+    {"Bmm", "a matrix that is not finite comes into it",
+     "find what made the NaN or infinity before this product", false, false},
+    {"Addmm", "a matrix that is not finite comes into it",
+     "find what made the NaN or infinity before this product", false, false},
+    {"Convolution", "a tensor that is not finite comes into it",
+     "find what made the NaN or infinity before it", false, false},
 };
 
 static const cause *cause_of(const tgd_report *report, tgd_node v)
@@ -284,7 +297,9 @@ static void write_operands(tgd_text *text, const tgd_report *report, tgd_node v,
         if (held != 0) {
             tgd_text_str(text, "; its saved ");
             tgd_saved_name_phrase(text, &graph->saved[s]);
-            tgd_text_str(text, held & TGD_OPERAND_NAN ? " holds NaN" : held & TGD_OPERAND_INF ? " holds infinity" : " holds zeros");
+            tgd_text_str(text, held & TGD_OPERAND_NAN   ? " holds NaN"
+                               : held & TGD_OPERAND_INF ? " holds infinity"
+                                                        : " holds zeros");
         }
     }
 }
@@ -322,12 +337,15 @@ static tgd_status add(tgd_triage *t, const birth *b)
         tgd_text_str(&words.message, "; the loss was multiplied by ");
         tgd_number_phrase(&words.message, t->scale);
     }
-    tgd_text_str(&words.hint, scaled ? "normal while the scale settles: GradScaler skips this step and halves its scale; if it "
-                                       "goes on, the forward overflows float16 here"
-                              : is != NULL ? is->hint
-                                           : "look at the values that this op was given: 0, infinity, or beyond the dtype");
-    tgd_status status = tgd_triage_add(t, nan ? TGD_NAN_GRADIENT : TGD_INF_GRADIENT, scaled ? TGD_NOTE : TGD_ERROR, b->v,
-                                       by, TGD_NONE, &words);
+    if (scaled) {
+        tgd_text_str(&words.hint, "normal while the scale settles: GradScaler skips this step and halves its scale; if it goes "
+                                  "on, the forward overflows float16 here");
+    } else {
+        tgd_text_str(&words.hint, is != NULL ? is->hint
+                                             : "look at the values that this op was given: 0, infinity, or beyond the dtype");
+    }
+    tgd_status status = tgd_triage_add(t, nan ? TGD_NAN_GRADIENT : TGD_INF_GRADIENT, scaled ? TGD_NOTE : TGD_ERROR,
+                                       b->v, by, TGD_NONE, &words);
     tgd_triage_words_drop(&words);
     return status;
 }

@@ -31,7 +31,8 @@ static bool elements_at(const tgd_graph *graph, const tgd_saved_row *saved, tgd_
 {
     int ndim, n_strides;
     if (saved->storage == TGD_NONE || saved->state != TGD_SAVED_OK || saved->shape == TGD_NONE ||
-        saved->strides == TGD_NONE || saved->storage_offset == INT32_MAX || (saved->flags & (TGD_SV_HOOKS | TGD_ROW_RESHAPED)) ||
+        saved->strides == TGD_NONE || saved->storage_offset == INT32_MAX ||
+        (saved->flags & (TGD_SV_HOOKS | TGD_ROW_RESHAPED)) ||
         (saved->tensor_flags & (TGD_TENSOR_SUBCLASS | TGD_TENSOR_WRAPPER)) ||
         strcmp(tgd_torch_device_name(saved->device_type), "cpu") != 0 || !element_of(saved->dtype, &out->element)) {
         return false;
@@ -76,8 +77,11 @@ tgd_status tgd_read_operands(tgd_report *report, tgd_error *err)
     }
     for (tgd_node v = 0; v < graph->n_nodes; v++) {
         const tgd_node_row *node = &graph->nodes[v];
-        const bool zeros = report->order[v] != TGD_NONE && node->n_saved > 0 && tgd_minds_zeros(report, v);
-        for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved && report->order[v] != TGD_NONE; s++) {
+        if (report->order[v] == TGD_NONE || node->n_saved == 0) {
+            continue;
+        }
+        const bool zeros = tgd_minds_zeros(report, v);
+        for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved; s++) {
             report->operands[s] = look(graph, &graph->saved[s], zeros);
         }
     }

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #define LEAST_SHARE 0.2          /* of the time of all nodes */
-#define LEAST_WASTE 4000000u     /* bytes written that no gradient needed */
+#define LEAST_WASTE 2000000u     /* bytes written that no gradient needed */
 #define LEAST_NS 200000u
-#define LEAST_ELEMENTS 65536u    /* of fewer what every node costs says nothing about the elements */
-#define SLOW_NS_AN_ELEMENT 1.0   /* moving one takes a tenth of that */
+#define LEAST_ELEMENTS 50000u    /* for a time of each to mean anything */
+#define SLOW_NS_AN_ELEMENT 0.5   /* moving one takes less */
 
 typedef enum evidence {
     WASTES,  /* writes much more than it received */
@@ -41,10 +41,12 @@ static const known all_known[] = {
     {"Index", WASTES, "each selection's gradient is a tensor of zeros as large as the whole",
      "select once for all rows, or use index_select"},
     {"Index", SORTS, "its gradient is summed by index, one element after the other",
-     "index once and not at every step, use index_select or gather where that does, or a slice if the indices are in order"},
+     "index once and not at every step, use index_select or gather where that does, or a slice if the indices are in "
+     "order"},
     {"IndexSelect", WASTES, "its gradient is a tensor of zeros as large as the whole", "select once for all rows"},
     {"IndexSelect", SORTS, "its gradient is summed by index", "select once and not at every step"},
-    {"Gather", WASTES, "its gradient is a tensor of zeros as large as the whole", "gather once for all, or use sparse_grad=True"},
+    {"Gather", WASTES, "its gradient is a tensor of zeros as large as the whole",
+     "gather once for all, or use sparse_grad=True"},
     {"Gather", SORTS, "its gradient is summed by index", "gather once and not at every step, or use sparse_grad=True"},
     {"CopySlices", WASTES, "each write to a part copies the gradient of the whole",
      "collect the parts in a list and join them once: torch.stack or torch.cat"},
@@ -138,7 +140,8 @@ static const known *explain(const group *g)
         const bool copies = strcmp(g->name, "CopySlices") == 0 && g->n >= 8 && g->bytes_out >= LEAST_WASTE;
         const bool slow = g->elements >= LEAST_ELEMENTS && (double)g->ns / (double)g->elements > SLOW_NS_AN_ELEMENT;
         const bool reduces = g->bytes_in > 8 * g->bytes_out && g->bytes_in - g->bytes_out >= LEAST_WASTE;
-        if ((k->by == WASTES && (wastes || copies)) || (k->by == REDUCES && reduces) || (k->by == SORTS && slow) || (k->by == STRIDED && g->strided && slow)) {
+        if ((k->by == WASTES && (wastes || copies)) || (k->by == REDUCES && reduces) || (k->by == SORTS && slow) ||
+            (k->by == STRIDED && g->strided && slow)) {
             return k;
         }
     }
@@ -160,7 +163,8 @@ static tgd_status add(tgd_triage *t, const group *g, const known *k, uint64_t to
     tgd_node_phrase(&words.message, t->report, g->slowest);
     tgd_text_str(&words.message, g->n > 1 ? " take " : " takes ");
     tgd_text_duration(&words.message, g->ns);
-    tgd_text_printf(&words.message, ", %u %% of backward (told from %u %% on): ", percent, (unsigned)(100 * LEAST_SHARE));
+    tgd_text_printf(&words.message, ", %u %% of backward (told from %u %% on): ", percent,
+                    (unsigned)(100 * LEAST_SHARE));
     tgd_text_str(&words.message, k->what);
     if (k->by == WASTES) {
         tgd_text_str(&words.message, "; ");
@@ -197,7 +201,8 @@ tgd_status tgd_triage_slow(tgd_triage *t)
         const tgd_node v = report->sequence[i];
         const tgd_node_row *node = &graph->nodes[v];
         const uint32_t where = report->node_where == NULL ? TGD_NONE : report->node_where[v];
-        const uint64_t apart = where == TGD_NONE || node->leaf != TGD_NONE ? v + (UINT64_C(1) << 33) : where + UINT64_C(1);
+        const bool alone = where == TGD_NONE || node->leaf != TGD_NONE;
+        const uint64_t apart = alone ? v + (UINT64_C(1) << 33) : where + UINT64_C(1);
         uint32_t *place = tgd_address_map_at(&places, (apart << 16 | (node->type & 0xFFFF)) + 1);
         if (place == NULL) {
             status = tgd_fail_memory(t->err);

@@ -122,7 +122,8 @@ static bool is_mask(const tgd_triage *t, tgd_node v)
         other = other || (saved->tensor != 0 && tgd_graph_numel(graph, saved->shape) > 1);
     }
     for (uint32_t k = 1; k < node->n_edges; k++) {
-        learns = learns || (graph->edges[node->first_edge].to != TGD_NONE && graph->edges[node->first_edge + k].to != TGD_NONE);
+        learns = learns || (graph->edges[node->first_edge].to != TGD_NONE &&
+                            graph->edges[node->first_edge + k].to != TGD_NONE);
     }
     return strncmp(tgd_node_class(t->report, v), "MulBackward", 11) == 0 && other && !learns;
 }
