@@ -3,6 +3,7 @@
 #include "raise.h"
 #include "report.h"
 #include "report_object.h"
+#include "triage.h"
 
 enum { LONGEST_WAIT = 2000 }; /* for a device, ms */
 
@@ -121,6 +122,17 @@ static tgd_status join_all(joining *j, tgd_pending_run *const *runs, Py_ssize_t 
     return status;
 }
 
+/* Do the measures say anything? Else the report stays as it was said, with what was alive then. */
+static bool says_more(const tgd_report *made)
+{
+    for (uint32_t i = 0; i < made->n_findings; i++) {
+        if (tgd_is_triage(&made->findings[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Where the same report still stands in the list, the new one takes its place. Takes `made` over. */
 static int replace(const tgd_py_state *state, PyObject *reports, PyObject *old, tgd_report *made)
 {
@@ -162,7 +174,7 @@ static int settle(const tgd_py_state *state, PyObject *reports, PyObject *before
         }
     }
     for (Py_ssize_t i = 0; made != NULL && i < PyList_GET_SIZE(before); i++) {
-        if (made[i] != NULL && failed == 0) {
+        if (made[i] != NULL && failed == 0 && says_more(made[i])) {
             failed = replace(state, reports, j.reports[i], made[i]);
         } else {
             tgd_report_free(made[i]);
