@@ -17,7 +17,7 @@
 /* ---- our copies of the types, against the Toolkit's ---- */
 
 #if defined(__has_include)
-#if __has_include(<cuda_runtime_api.h>)
+#if __has_include(<cuda_runtime_api.h>) && __has_include(<crt/host_defines.h>)
 #include <cuda_runtime_api.h>
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
