@@ -58,4 +58,4 @@ def test_watches_that_come_and_go(tmp_path):
         with watch(model, tmp_path / "out", forward=True), watch(model.parameters(), tmp_path / "out"):
             model(torch.randn(3, 4)).sum().backward()
 
-    steady(work, 100, STEPS // 3, 4 << 20)
+    steady(work, 1500, STEPS // 3, 4 << 20)
