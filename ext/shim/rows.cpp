@@ -10,7 +10,7 @@ namespace tgd
 {
 
 std::atomic<const tgd_observer *> active{nullptr};
-std::atomic<std::uint64_t> latest_run{0}, failures{0}, full_since{UINT64_MAX};
+std::atomic<std::uint64_t> latest_run{0}, failures{0}, failed_at{0}, full_since{UINT64_MAX};
 std::atomic<bool> full_on{false}, light_on{false};
 
 namespace
@@ -23,7 +23,7 @@ struct all_logs {
     std::mutex mutex;
     std::vector<std::shared_ptr<thread_log>> logs;
     std::vector<tgd_run_row> runs;
-    std::uint64_t dropped_runs = 0;
+    std::uint64_t dropped_runs = 0, dropped_at = 0; /* runs that did not fit, and when the last of them was */
 };
 
 all_logs &logs()
@@ -154,6 +154,7 @@ std::uint64_t add_run(const tgd_place &place, bool keep_graph, bool create_graph
     row.create_graph = create_graph;
     std::lock_guard<std::mutex> lock(logs().mutex);
     if (logs().runs.size() >= most_runs) {
+        logs().dropped_at = logs().runs[most_runs / 2 - 1].time;
         logs().runs.erase(logs().runs.begin(), logs().runs.begin() + most_runs / 2);
         logs().dropped_runs += most_runs / 2;
     }
@@ -183,12 +184,14 @@ void forget_rows()
         std::lock_guard<std::mutex> own(log->mutex);
         log->now = generation();
         log->before = generation();
-        log->dropped = 0;
+        log->dropped = log->dropped_at = 0;
     }
     auto dead = [](const std::shared_ptr<thread_log> &log) { return log->dead; };
     auto &list = logs().logs;
     list.erase(std::remove_if(list.begin(), list.end(), dead), list.end());
     logs().runs.clear();
+    logs().dropped_runs = logs().dropped_at = 0;
+    failures.store(0);
     latest_run.store(0);
 }
 
@@ -226,10 +229,11 @@ extern "C" tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_err
                 std::lock_guard<std::mutex> own(log->mutex);
                 gather(all, log->before, since);
                 gather(all, log->now, since);
-                dropped += log->dropped;
+                dropped += log->dropped_at >= since ? log->dropped : 0;
             }
             runs = logs().runs;
-            dropped += logs().dropped_runs;
+            dropped += logs().dropped_at >= since ? logs().dropped_runs : 0;
+            dropped += failed_at.load() >= since ? failures.load() : 0;
         }
         auto earlier = [](const auto &a, const auto &b) { return a.time < b.time; };
         std::stable_sort(all.ops.begin(), all.ops.end(), earlier);
@@ -252,7 +256,7 @@ extern "C" tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_err
         record->n_runs = static_cast<std::uint32_t>(runs.size());
         record->n_taken = static_cast<std::uint32_t>(all.taken.size());
         record->n_ids = static_cast<std::uint32_t>(all.ids.size());
-        record->dropped = dropped + failures.load();
+        record->dropped = dropped;
         record->began = since;
         record->full_since = full_since.load();
         *out = record.release();

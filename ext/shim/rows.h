@@ -5,6 +5,7 @@
 #ifndef TGD_ROWS_H
 #define TGD_ROWS_H
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -49,18 +50,28 @@ struct generation {
     {
         return ops.size() + writes.size() + taken.size();
     }
+    /* Time of the last row. */
+    std::uint64_t newest() const
+    {
+        std::uint64_t time = ops.empty() ? 0 : ops.back().time;
+        time = writes.empty() ? time : std::max(time, writes.back().time);
+        return taken.empty() ? time : std::max(time, taken.back().run);
+    }
 };
 
 struct thread_log {
     std::mutex mutex;
     generation now, before;
-    std::uint64_t dropped = 0;
+    std::uint64_t dropped = 0, dropped_at = 0; /* rows, and when the last of them did not fit any more */
     bool dead = false;
 
     void make_room()
     {
         if (now.full()) {
-            dropped += before.rows();
+            if (before.rows() > 0) {
+                dropped += before.rows();
+                dropped_at = before.newest();
+            }
             before = std::move(now);
             now = generation();
         }
@@ -139,7 +150,8 @@ void note_range(const char *name);
 /* When full recording began, UINT64_MAX while it is off. */
 extern std::atomic<std::uint64_t> full_since;
 
-extern std::atomic<std::uint64_t> failures;
+/* How many callbacks failed, and when the last did. */
+extern std::atomic<std::uint64_t> failures, failed_at;
 
 /* Nothing may leave a callback. */
 template <class Body> void quietly(Body body) noexcept
@@ -148,6 +160,7 @@ template <class Body> void quietly(Body body) noexcept
         body();
     } catch (...) {
         failures.fetch_add(1, std::memory_order_relaxed);
+        failed_at.store(tick(), std::memory_order_relaxed);
     }
 }
 

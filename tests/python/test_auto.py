@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-PACKAGE = pathlib.Path(__file__).parents[2] / "ext"
+import torchgraphdbg
+
+PACKAGE = pathlib.Path(torchgraphdbg.__file__).resolve().parents[1]  # as it is installed, or built in place
 
 
 def python(script, folder, package=PACKAGE, flags=(), **environment):
@@ -99,11 +101,14 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 def work():
     backward()
-    threading.Event().wait()  # still in a backward at the end it would crash, and does so without us
+    out.wait()
+    threading.Event().wait()
+out = threading.Barrier(3)  # a thread that is still in a backward at the end crashes Python, also without us
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
 for _ in range(20):
     backward()
+out.wait()
 """
     assert python(script, tmp_path) == (0, "", "")
 

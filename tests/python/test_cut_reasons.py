@@ -138,3 +138,10 @@ def test_parameter_that_was_replaced():
     report = torchgraphdbg.inspect(loss, params=net)
     (finding,) = (f for f in report.findings if f.kind == "unreached-parameter")
     assert (finding.parameter, finding.reason) == ("weight", "rewrapped")
+
+
+def test_an_earlier_recording_that_overflowed_hides_nothing():
+    with torchgraphdbg.record():
+        for _ in range(5000):  # more backwards than are kept
+            torch.ones(1, requires_grad=True).sum().backward()
+    test_reason_and_line(never, "never-used")

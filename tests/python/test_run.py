@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-PACKAGE = pathlib.Path(__file__).parents[2] / "ext"
+import torchgraphdbg
+
+PACKAGE = pathlib.Path(torchgraphdbg.__file__).resolve().parents[1]  # as it is installed, or built in place
 
 FACTS = """
 import inspect, json, pickle, sys

@@ -9,7 +9,7 @@ import torch
 import torchgraphdbg
 from torchgraphdbg import _command
 
-PACKAGE = pathlib.Path(__file__).parents[2] / "ext"
+PACKAGE = pathlib.Path(torchgraphdbg.__file__).resolve().parents[1]  # as it is installed, or built in place
 
 
 @pytest.fixture
