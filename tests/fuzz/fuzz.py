@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Random programs: does what torchgraphdbg predicts happen when the real backward runs?
 
-    python tests/fuzz/fuzz.py --programs 10000 --seed 0 [--jobs 2] [-v]
+    python tests/fuzz/fuzz.py --programs 10000 --seed 0 [--jobs 2] [--recorder mix|off|full|light] [-v]
 
 Each program builds a graph, and often breaks it. inspect() says which node will raise, with which numbers; then
 torch.autograd.backward runs, and a hook on every node tells where it really was. The order of the nodes that ran, the
 shape of the graph, every saved tensor and the set of all broken nodes are compared as well. A "may" (a warning: a
 custom Function or a hook decides) counts neither as alarm nor as miss. Exit status 0: no disagreement.
 
-Replay one program with --seed S --programs 1 -v.
+With a recorder on, the op and line of each culprit, and each node's line, must be those of the statement that did it
+(attribution.py). Programs share one recording, and drop and make tensors of the same size all the time, so that rows
+about other tensors bear the addresses of those that are judged.
+
+Replay one program with --seed S --programs 1 -v --recorder R; what needs its predecessors, with those of its chunk.
 """
 
 import argparse
@@ -24,7 +28,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-CHUNK = 100  # programs per child process
+CHUNK = 50  # programs per child process
+IN_ONE = 25  # programs per record()
+LEVELS = ("full", "light", "off")
 TIMEOUT = 120  # seconds for a chunk
 
 
@@ -35,58 +41,86 @@ class Dead:
         self.seed, self.seen = seed, {}
 
 
-def examine(seed, say):
-    """(verdict, detail, text, errors predicted or raised) of one program."""
+class Recorder:
+    """The recorder of a child process: none, record() anew for every few programs, or the light recording."""
+
+    def __init__(self, level):
+        self.level, self.programs, self.record = level, 0, None
+        if level == "light":
+            import torchgraphdbg.auto
+
+            assert torchgraphdbg.auto.start(), "TORCHGRAPHDBG=0 is in the environment"
+
+    def next_program(self):
+        if self.level == "full" and self.programs % IN_ONE == 0:
+            import torchgraphdbg
+
+            if self.record is not None:
+                self.record.__exit__(None, None, None)
+            self.record = torchgraphdbg.record(timeline=False, statistics=False)
+            self.record.__enter__()
+        self.programs += 1
+
+
+def examine(seed, say, recorded):
+    """(verdict, detail, text, what was named) of one program."""
     import judge
     from program import Program
 
     program = Program(seed)
     if not program.action:
-        return "no graph", "", ""
+        return "no graph", "", "", {}
     text = program.text()
     say("text", text)
     try:
-        verdict, detail = judge.judge(program, say)
+        verdict, detail = judge.judge(program, say, recorded)
     except judge.Disagreement as found:
         verdict, detail = found.verdict, found.detail
-    return verdict, detail, text
+    return verdict, detail + "".join(f"\nno line: {told}" for told in program.unnamed), text, program.attributed
 
 
-def child(seeds, stream):
+def child(seeds, stream, level):
+    recorder = Recorder(level)
     for seed in seeds:
+        recorder.next_program()
 
         def say(key, value, seed=seed):
             stream.write(pickle.dumps((seed, key, value)))
 
         say("begin", None)
         try:
-            say("result", examine(seed, say))
+            say("result", examine(seed, say, level != "off"))
         except Exception as error:  # a fault of the fuzzer, to be seen and mended
             import traceback
 
-            say("result", ("fuzzer failed", traceback.format_exc(), f"{type(error).__name__}"))
+            say("result", ("fuzzer failed", traceback.format_exc(), f"{type(error).__name__}", {}))
         if seed % 50 == 0:
             gc.collect()
 
 
+def level_of(seed, wanted):
+    return LEVELS[seed // CHUNK % len(LEVELS)] if wanted == "mix" else wanted
+
+
 def chunks(seeds):
-    """Programs that may end the process go into a child of their own."""
+    """Programs of one process, which are the same ones whatever the number of jobs. Those that may end the process go
+    into one of their own."""
     from program import Program
 
     plain = []
     for seed in seeds:
+        if plain and seed // CHUNK != plain[0] // CHUNK:
+            yield plain
+            plain = []
         if Program.start(seed)[1] == "storage":
             yield [seed]
         else:
             plain.append(seed)
-            if len(plain) == CHUNK:
-                yield plain
-                plain = []
     if plain:
         yield plain
 
 
-def in_child(seeds):
+def in_child(seeds, level):
     """Yield (seed, result or Dead) for each program; a child that dies takes only its own program along."""
     while seeds:
         read, write = os.pipe()
@@ -96,7 +130,7 @@ def in_child(seeds):
             signal.alarm(TIMEOUT)
             status = 1
             try:
-                child(seeds, os.fdopen(write, "wb", buffering=0))
+                child(seeds, os.fdopen(write, "wb", buffering=0), level)
                 status = 0
             finally:
                 os._exit(status)
@@ -140,15 +174,16 @@ def verdict_of(dead):
     return "storage: died, not foretold", f"{how} at node {seen.get('at')}; said {feared}", text
 
 
-def shard(seeds, emit):
+def shard(seeds, wanted, emit):
     for group in chunks(seeds):
-        for seed, result in in_child(group):
-            emit(seed, verdict_of(result) if isinstance(result, Dead) else result)
+        level = level_of(group[0], wanted)
+        for seed, result in in_child(group, level):
+            emit(seed, level, (*verdict_of(result), {}) if isinstance(result, Dead) else result)
 
 
-def run(seeds, jobs, emit):
+def run(seeds, jobs, wanted, emit):
     if jobs == 1:
-        return shard(seeds, emit)
+        return shard(seeds, wanted, emit)
     streams, pids, lock = [], [], threading.Lock()
     for j in range(jobs):
         read, write = os.pipe()
@@ -158,7 +193,8 @@ def run(seeds, jobs, emit):
             status = 1
             try:
                 with os.fdopen(write, "wb", buffering=0) as stream:
-                    shard(seeds[j::jobs], lambda seed, result: stream.write(pickle.dumps((seed, result))))
+                    mine = [seed for seed in seeds if seed // CHUNK % jobs == j]
+                    shard(mine, wanted, lambda *told: stream.write(pickle.dumps(told)))
                 status = 0
             finally:
                 os._exit(status)
@@ -170,11 +206,11 @@ def run(seeds, jobs, emit):
         with stream:
             while True:
                 try:
-                    seed, result = pickle.load(stream)
+                    told = pickle.load(stream)
                 except (EOFError, pickle.UnpicklingError):
                     return
                 with lock:
-                    emit(seed, result)
+                    emit(*told)
 
     readers = [threading.Thread(target=relay, args=(stream,)) for stream in streams]
     for reader in readers:
@@ -191,6 +227,7 @@ def main(arguments=None):
     parser.add_argument("--programs", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0, help="of the first program; the next ones count up")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--recorder", choices=("mix", *LEVELS), default="mix", help="mix: each in turn, by chunks")
     parser.add_argument("--show", type=int, default=5, help="print at most this many failing programs of each verdict")
     parser.add_argument("-v", action="store_true", help="print every program with its verdict")
     args = parser.parse_args(arguments)
@@ -199,25 +236,31 @@ def main(arguments=None):
     import torch._dynamo  # noqa: F401
     import torch.utils.checkpoint  # noqa: F401
     import judge
+    import torchgraphdbg.auto  # the recording itself is for the children
 
+    torchgraphdbg.auto.stop()
     torch.set_num_threads(1)
     verdicts, examples, started = collections.Counter(), collections.defaultdict(list), time.monotonic()
     bad = judge.FAILURES + ("fuzzer failed",)
 
-    def emit(seed, result):
-        verdict, detail, text = result
+    named = collections.defaultdict(collections.Counter)
+
+    def emit(seed, level, result):
+        verdict, detail, text, attributed = result
+        named[level].update(attributed)
         verdicts[verdict] += 1
         if args.v:
-            print(f"==== program {seed}: {verdict}\n{text}\n---- {detail}", flush=True)
+            print(f"==== program {seed} ({level}): {verdict}\n{text}\n---- {detail}", flush=True)
         elif verdict in bad and verdicts[verdict] <= args.show:
             print(
-                f"==== program {seed}: {verdict}\n{text}\n---- {detail}\n---- replay: --seed {seed} --programs 1 -v\n",
+                f"==== program {seed} ({level}): {verdict}\n{text}\n---- {detail}\n"
+                f"---- replay: --seed {seed} --programs 1 --recorder {level} -v, or from --seed {seed // CHUNK * CHUNK}\n",
                 flush=True,
             )
         if len(examples[verdict]) < 6:
             examples[verdict].append(seed)
 
-    run(list(range(args.seed, args.seed + args.programs)), args.jobs, emit)
+    run(list(range(args.seed, args.seed + args.programs)), args.jobs, args.recorder, emit)
     total = sum(verdicts.values())
     failed = sum(verdicts[v] for v in bad) + (total != args.programs)
     print(f"{total} programs in {time.monotonic() - started:.0f} s")
@@ -229,6 +272,9 @@ def main(arguments=None):
     print(f"warnings that came to nothing: {verdicts['may, passed']}")
     print(f"false alarms: {verdicts['false alarm']}, misses: {missed}, other disagreements: "
           f"{failed - verdicts['false alarm'] - missed}")
+    for level, counts in sorted(named.items()):
+        if counts:
+            print(f"{level}: " + ", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
     return 1 if failed else 0
 
 

@@ -5,6 +5,7 @@ import re
 import torch
 
 import torchgraphdbg
+from replay import VERSIONS, attributes_of
 
 KINDS = {
     "has been modified by an inplace operation": "modified-in-place",
@@ -14,8 +15,8 @@ KINDS = {
     "is not implemented": "not-differentiable",
     "once_differentiable": "not-differentiable",
 }
-VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 SAVED_KINDS = ("modified-in-place", "graph-freed", "detached-in-place")
+UNHEARD = ("silently-modified", "retained-graph", "not-in-optimizer")  # a recorder's: backward raises nothing for them
 STORAGE_KINDS = ("storage-freed", "storage-changed")
 FAILURES = (
     "false alarm",
@@ -29,6 +30,9 @@ FAILURES = (
     "inspecting changed something",
     "inspect raised",
     "process died",
+    "wrong line",
+    "wrong op",
+    "wrong line of a node",
 )
 
 
@@ -57,8 +61,9 @@ def start_of(tensor):
     return tensor.grad_fn if not tensor.is_leaf else tensor.expand_as(tensor).grad_fn.next_functions[0][0]
 
 
-def align(report, roots):
-    """The grad_fn behind each node of the report, found by walking both graphs along the same edges."""
+def align(report, roots, numbers=True):
+    """The grad_fn behind each node of the report, found by walking both graphs along the same edges.
+    numbers: their sequence numbers must be equal as well."""
     nodes, known, stack = {}, {}, []
     given = report.graph.roots
     if len(given) != len(roots):
@@ -76,7 +81,7 @@ def align(report, roots):
         if node.name != bare(function.name()):
             raise Disagreement("wrong structure", f"{way}: {node.name} for {function.name()}")
         number = function._sequence_nr()
-        if node.sequence_nr != (None if number == 2**64 - 1 else number):
+        if numbers and node.sequence_nr != (None if number == 2**64 - 1 else number):
             raise Disagreement("wrong structure", f"{node}: sequence number {node.sequence_nr} for {number}")
         nodes[node.index], known[function] = function, node.index
         stack.append((node, function))
@@ -101,20 +106,6 @@ def align(report, roots):
 
 
 # ---- what plain PyTorch says about the saved tensors ----
-
-_attributes = {}
-
-
-def attributes_of(function):
-    """Names of what this class of node saves, tensors or not."""
-    names = _attributes.get(type(function))
-    if names is None:
-        names = [a for a in dir(function) if a.startswith("_saved_")] + ["saved_tensors"] * hasattr(
-            type(function), "saved_tensors"
-        )
-        _attributes[type(function)] = names
-    return names
-
 
 def unpack_all(function):
     """{attribute: text of the error} for each saved tensor that cannot be unpacked."""
@@ -225,9 +216,9 @@ def line(finding):
 
 def compare(report, error, at):
     """(verdict, detail). error: what the real backward raised, None, or "died"; at: index of the last node that ran."""
-    loud = [f for f in report.findings if f.severity == "error"]
+    loud = [f for f in report.findings if f.severity == "error" and f.kind not in UNHEARD]
     first = loud[0] if loud else None
-    may = [f for f in report.findings if f.severity == "warning"]
+    may = [f for f in report.findings if f.severity == "warning" and f.kind not in UNHEARD]
     places = [place(f) for f in loud]
     if places != sorted(places):
         raise Disagreement("wrong order", "; ".join(map(line, loud)))
@@ -283,8 +274,9 @@ def compare(report, error, at):
     raise Disagreement("wrong node" if elsewhere else "miss", told)
 
 
-def judge(program, say):
-    """Judge one program. say(key, value) reports progress, so that something is known even if the process dies."""
+def judge(program, say, recorded=False):
+    """Judge one program. say(key, value) reports progress, so that something is known even if the process dies.
+    recorded: a recorder is on, and was when the program ran, so lines and ops are judged as well."""
     report, roots = predict(program)
     nodes = align(report, roots)
     if program.seed % 20 == 0:
@@ -298,6 +290,10 @@ def judge(program, say):
         and program.profile != "storage"
     ):
         check_broken(report, nodes)
+    if recorded:
+        import attribution  # which needs this module
+
+        attribution.check(program, report)
     ran = []
 
     def running(index):

@@ -1,5 +1,7 @@
 """Random programs as Python text: each statement is chosen by what the variables hold and run at once."""
 
+import bisect
+import collections
 import random
 import warnings
 
@@ -16,6 +18,7 @@ from statements import (
     MODULES,
     MULTIPLE,
     NO_GRAD,
+    SCRATCH,
     STEP,
     STORAGE,
     UNARY,
@@ -24,7 +27,10 @@ from statements import (
 
 warnings.simplefilter("ignore")
 
-PROFILES = {"ops": 62, "modules": 10, "higher": 10, "views": 10, "storage": 8}
+PROFILES = {"ops": 47, "writes": 15, "modules": 10, "higher": 10, "views": 10, "storage": 8}
+
+
+count_of_nodes = torch._C._autograd._get_sequence_nr
 
 
 def usable(tensor):
@@ -36,7 +42,10 @@ def usable(tensor):
 
 
 class Program:
-    """text() can be run alone, with this folder on the path."""
+    """text() can be run alone, with this folder on the path.
+
+    Statement k is line k of `file`, so that a recorder's lines are numbers of statements.
+    """
 
     @staticmethod
     def start(seed):
@@ -47,7 +56,11 @@ class Program:
     def __init__(self, seed):
         self.seed = seed
         self.rng, self.profile = self.start(seed)
+        self.file = f"/programs/{seed}.py"
         self.lines = []
+        self.numbers = []  # how many nodes this thread had made before and after each statement
+        self.attributed, self.unnamed = collections.Counter(), []  # attribution.py's
+        self.refused = None  # called with the number of a statement that PyTorch refused
         self.env = {name: getattr(functions, name) for name in functions.__all__}
         self.count = 0
         self.roots, self.inputs, self.action, self.flags = [], None, None, {}
@@ -59,14 +72,23 @@ class Program:
     def run(self, line, may_raise=True):
         """Run one statement; False where it raised."""
         try:
-            exec(compile(line, f"<program {self.seed}>", "exec"), self.env)
+            self.numbers.append(count_of_nodes())
+            exec(compile("\n" * len(self.lines) + line, self.file, "exec"), self.env)
         except Exception as error:
             assert may_raise, f"{line}: {error}"
             first = str(error).strip().splitlines()[:1]
             self.lines.append((line, f"{type(error).__name__}: {(first or [''])[0][:90]}"))
             return False
-        self.lines.append((line, None))
-        return True
+        else:
+            self.lines.append((line, None))
+            return True
+        finally:
+            self.numbers.append(count_of_nodes())
+
+    def statement_of(self, sequence_nr):
+        """The statement that made the node with this number on the main thread, or None."""
+        k = bisect.bisect_right(self.numbers, sequence_nr)
+        return k // 2 + 1 if k % 2 == 1 else None
 
     def fresh(self):
         self.count += 1
@@ -86,7 +108,10 @@ class Program:
             "warnings.simplefilter('ignore')",
             f"torch.manual_seed({self.seed})",
         ]
-        body = [line if error is None else self.attempt(line, error) for line, error in self.lines]
+        body = [
+            f"{line if error is None else self.attempt(line, error)}  # statement {k}"
+            for k, (line, error) in enumerate(self.lines, 1)
+        ]
         return "\n".join(head + body + ([self.action] if self.action else []))
 
     @staticmethod
@@ -188,7 +213,15 @@ class Program:
     def delete(self):
         name = self.pick([n for n in self.tensors() if n[0] == "t"])
         if name and len(self.tensors()) > 4:
+            shape, dtype = tuple(self.env[name].shape), self.env[name].dtype
             self.run(f"del {name}")
+            self.run(f"s = [torch.zeros({shape}, dtype={dtype}).add_(1).zero_() for _ in range(3)]; del s")
+
+    def scratch(self):
+        """Tensors of the same size that nothing keeps, written to: what comes next gets their addresses."""
+        x = self.pick()
+        if x and self.env[x].numel() <= 4096 and self.env[x].layout == torch.strided:
+            self.run(self.rng.choice(SCRATCH).format(x=x))
 
     def gradient_of(self):
         """Gradients with a graph of their own join the variables."""
@@ -258,6 +291,8 @@ class Program:
         }
         if self.profile == "views":
             weights.update(view=30, in_place=36, unary=18)
+        if self.profile == "writes":
+            weights.update(in_place=40, delete=8)
         if self.profile == "higher":
             weights.update(gradient=8, in_place=8, custom=8)
         kind = self.rng.choices(list(weights), list(weights.values()))[0]
@@ -275,6 +310,8 @@ class Program:
             self.gradient_of()
         else:
             getattr(self, kind)()
+        if self.rng.random() < (0.8 if self.profile == "writes" else 0.25):
+            self.scratch()
 
     # ---- the whole ----
 

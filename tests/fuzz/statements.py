@@ -328,6 +328,22 @@ IN_PLACE = [
     ("{x}.squeeze().add_({y}.mean())", ""),
     ("{x}.swapaxes_(0, -1)", "1"),
     ("{x}.clamp_min_(0)", "r"),
+    ("torch.mul({y}, 2, out={x}.detach())", ""),
+    ("{x}.detach().mul_(2).sub_(1)", ""),
+    ("{x}.detach().resize_({x}.shape)", ""),
+    ("torch.utils.checkpoint.checkpoint(lambda z: z.mul_(2), {x}, use_reentrant=False)", ""),
+    ("torch._foreach_addcdiv_([{x}], [{y}], [{y}], 2.)", ""),
+    ("{x}.add_(1); {x}.mul_(2)", ""),
+]
+SCRATCH = [  # what nothing keeps; each begins with "s = "
+    "s = torch.empty_like({x}.detach()); s.fill_(1); del s",
+    "s = {x}.detach().clone(); s.add_(1); s.mul_(2); v = s.view(-1); v.zero_(); del s, v",
+    "s = [torch.zeros_like({x}.detach()).add_(i) for i in range(4)]; del s",
+    "s = {x}.detach() * 1; s[...] = 2; s.detach().add_(1); s.data.mul_(2); del s",
+    "s = torch.ones({x}.numel(), dtype={x}.dtype); torch.exp(s, out=s); s.set_(s.clone()); s.zero_(); del s",
+    "s = ({x}.detach() * 1).requires_grad_(); v = s * s; s.data.add_(1); v.detach().mul_(2); del s, v",
+    "s = {x}.detach().clone().requires_grad_(); v = s.exp(); v.add_(1); u = v * v; v.mul_(3); del s, v, u",
+    "s = [torch.ones_like({x}.detach()) for _ in range(3)]; torch._foreach_add_(s, 1); torch._foreach_mul_(s, s); del s",
 ]
 NO_GRAD = ["with torch.no_grad(): ", "with torch.inference_mode(): "]
 EARLIER = [  # what may run before the backward that is judged
