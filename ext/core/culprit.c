@@ -1,7 +1,9 @@
 /*
  * Who changed a saved tensor. A write is a culprit when it bears the saved tensor's version counter, began at a version
- * the tensor had after it was saved, and came later than the node: from then on the saved tensor itself keeps counter
- * and storage alive, so that their addresses cannot have been anybody else's.
+ * the tensor had after it was saved, and ended later than the node was made: from then on the saved tensor itself, or
+ * the op that saved it and then wrote to it, keeps counter and storage alive, so that their addresses cannot have been
+ * anybody else's. Of several at one version the last is meant: what a custom Function writes to before it saves may
+ * have had the address of what it saves.
  */
 #include "evidence.h"
 
@@ -18,15 +20,19 @@ static const tgd_write_row *first_write(const tgd_evidence *evidence, const tgd_
 {
     const tgd_record *record = evidence->record;
     uint32_t i = tgd_sorted_from(evidence->by_counter, record->n_writes, saved->version_counter, saved->saved_version);
+    const tgd_write_row *found = NULL;
     for (; i < record->n_writes && evidence->by_counter[i].a == saved->version_counter &&
            evidence->by_counter[i].b < saved->version;
          i++) {
         const tgd_write_row *write = &record->writes[evidence->by_counter[i].row];
-        if (write->time > since && !(write->flags & TGD_OP_THREW)) {
-            return write;
+        if (found != NULL && write->version != found->version) {
+            break;
+        }
+        if ((write->time > since || write->ended > since) && !(write->flags & TGD_OP_THREW)) {
+            found = write;
         }
     }
-    return NULL;
+    return found;
 }
 
 static const tgd_write_row *detaching_write(const tgd_evidence *evidence, const tgd_saved_row *saved, uint64_t since)

@@ -102,7 +102,9 @@ const tgd_op_row *tgd_evidence_maker(const tgd_evidence *evidence, uint64_t thre
     if (i == 0 || evidence->ops[i - 1].a != thread) {
         return NULL;
     }
-    return &evidence->record->ops[evidence->ops[i - 1].row];
+    const tgd_op_row *op = &evidence->record->ops[evidence->ops[i - 1].row];
+    /* Made after that op had ended, by none that has a row: a view's, when somebody asked for its grad_fn. */
+    return op->sequence_end != 0 && op->sequence_end <= sequence_nr ? NULL : op;
 }
 
 const tgd_node_origin *tgd_evidence_origin(const tgd_evidence *evidence, tgd_node v)

@@ -81,13 +81,14 @@ typedef struct tgd_op_row {
     uint32_t first_id;    /* in ids: inputs, then outputs */
     uint16_t n_in, n_out;
     uint32_t flags; /* TGD_OP_* */
+    uint64_t sequence_end; /* the same when it had ended: it made the numbers between; 0: not known */
     uint32_t maker_thread; /* with TGD_OP_MADE: the node that was running, whose backward this op is part of */
     uint64_t maker_nr;
 } tgd_op_row;
 
 /* An op that writes to a tensor it was given. */
 typedef struct tgd_write_row {
-    uint64_t time;
+    uint64_t time, ended; /* all the while the op held the tensor; ended 0: with time */
     uint64_t sequence_nr, thread;
     uint64_t version_counter, storage; /* addresses */
     uint64_t tensor;                   /* address */

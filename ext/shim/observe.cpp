@@ -203,8 +203,19 @@ void outputs_of(const at::RecordFunction &fn, thread_state &t)
 void op_ended(const at::RecordFunction &fn)
 {
     thread_state &t = state();
-    if (t.depth == 0 || op_of(fn) == nullptr || --t.depth > 0 || (!t.live && t.writes.empty())) {
+    if (t.depth == 0 || op_of(fn) == nullptr || --t.depth > 0) {
         return;
+    }
+    t.op.sequence_end = static_cast<std::uint64_t>(at::sequence_number::peek());
+    /* Made of tensors that are wrapped (functorch's): they bear no identity, the node has its place all the same. */
+    bool made = !t.live && t.op.name != nullptr && t.op.sequence_end > t.op.sequence_nr && t.backward == 0;
+    if (!t.live && t.writes.empty() && !made) {
+        return;
+    }
+    if (made && t.op.time == 0) {
+        t.op.time = tick();
+        t.op.place = here();
+        t.op.inside = surroundings(t);
     }
     bool threw = std::uncaught_exceptions() > t.uncaught;
     if (threw) {
@@ -215,7 +226,7 @@ void op_ended(const at::RecordFunction &fn)
     if (!threw && t.live && (t.op.flags & TGD_OP_GRAD_MODE) && checksums_wanted()) {
         sum_outputs(t, fn);
     }
-    if (t.live) {
+    if (t.live || made) {
         std::lock_guard<std::mutex> lock(t.log->mutex);
         t.log->make_room();
         t.op.first_id = static_cast<std::uint32_t>(t.log->now.ids.size());

@@ -95,8 +95,10 @@ void end_writes(thread_state &t, bool threw)
     {
         std::lock_guard<std::mutex> lock(t.log->mutex);
         t.log->make_room();
+        const std::uint64_t ended = tick();
         for (tgd_write_row &row : t.writes) {
             row.time = t.op.time;
+            row.ended = ended;
             row.place = t.op.place;
             row.flags |= flag_if(threw, TGD_OP_THREW);
             t.log->now.writes.push_back(row);
