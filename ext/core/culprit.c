@@ -150,22 +150,26 @@ static bool is_silent(const tgd_saved_row *saved, const tgd_write_row *write)
            strncmp(tgd_bare_name(write->name), "_fused_", strlen("_fused_")) == 0;
 }
 
-/* A write into the saved tensor's memory that its version does not show. */
+/* A write into the saved tensor's memory that its version does not show. Before x.data = y gave it this memory, other
+   tensors had it. */
 static const tgd_write_row *silent_write(const tgd_evidence *evidence, const tgd_saved_row *saved, uint64_t since)
 {
     const tgd_record *record = evidence->record;
     const tgd_graph *graph = &evidence->report->graph;
     uint64_t storage = graph->storages[saved->storage].address;
     uint32_t i = tgd_sorted_from(evidence->by_storage, record->n_writes, storage, since + 1);
+    const tgd_write_row *found = NULL;
     for (; i < record->n_writes && evidence->by_storage[i].a == storage; i++) {
         const tgd_write_row *write = &record->writes[evidence->by_storage[i].row];
-        if (is_silent(saved, write) &&
+        if ((write->flags & TGD_OP_RESIZED) && write->tensor == saved->tensor) {
+            found = NULL;
+        } else if (found == NULL && is_silent(saved, write) &&
             !(write->flags & (TGD_OP_THREW | TGD_OP_RESIZED)) &&
             overlaps(graph, saved, write)) {
-            return write;
+            found = write;
         }
     }
-    return NULL;
+    return found;
 }
 
 static tgd_status find_silent(tgd_evidence *evidence)

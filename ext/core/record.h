@@ -52,7 +52,8 @@ enum {
     TGD_OP_THREW = 1u << 4,
     TGD_OP_INTEGER_OUT = 1u << 5, /* the output without grad is integral or bool */
     TGD_OP_IN_BACKWARD = 1u << 6,
-    TGD_OP_RESIZED = 1u << 7,     /* of a write: the storage itself was given another size */
+    TGD_OP_RESIZED = 1u << 7,     /* of a write: the storage itself was given another size, or the
+                                     tensor (unless that is 0) another storage, this one */
     TGD_OP_MADE = 1u << 8,        /* of an op in a backward that makes a graph: maker_nr and maker_thread are set */
     TGD_OP_MASKS = 1u << 9,       /* of a write under saved-tensor hooks: it multiplied by zeros and ones alone */
     TGD_OP_KEEPS_SIGN = 1u << 10, /* the same: by nothing below zero */

@@ -294,10 +294,20 @@ static void resizing(PyObject *storage)
     }
 }
 
+static void swapped(PyObject *object)
+{
+    const tgd_torch_tensor *tensor;
+    const tgd_torch_node *node;
+    if (tgd_torch_object(object, &tensor, &node) == TGD_OBJECT_TENSOR) {
+        tgd_observe_swap(tensor);
+    }
+}
+
 const tgd_py_watcher *tgd_py_attempt_watcher(void)
 {
     static const tgd_py_watcher watcher = {
-        .grad_mode = grad_mode, .inference = inference, .resizing = resizing, .backward = backward, .ended = ended, .refused = refused};
+        .grad_mode = grad_mode, .inference = inference, .resizing = resizing, .swapped = swapped,
+        .backward = backward, .ended = ended, .refused = refused};
     return &watcher;
 }
 

@@ -113,6 +113,47 @@ static PyObject *resize_storage(PyObject *self, PyObject *size)
     return storage_size.real->ml_meth(self, size);
 }
 
+/* ---- tensor.data = other ---- */
+
+static PyGetSetDef *data_attribute; /* Borrowed for ever: torch's own table */
+static setter real_set_data;
+
+static int set_data(PyObject *self, PyObject *value, void *closure)
+{
+    int result = real_set_data(self, value, closure);
+    if (result == 0 && n_watches > 0) {
+        watcher->swapped(self);
+    }
+    return result;
+}
+
+static int replace_set_data(void)
+{
+    PyObject *found = tgd_py_torch_attribute("TensorBase", "data");
+    if (found == NULL) {
+        return -1;
+    }
+    if (!Py_IS_TYPE(found, &PyGetSetDescr_Type) || ((PyGetSetDescrObject *)found)->d_getset->set == NULL) {
+        Py_DECREF(found);
+        PyErr_SetString(PyExc_RuntimeError, "torchgraphdbg cannot watch this torch: TensorBase.data is not what it was");
+        return -1;
+    }
+    data_attribute = ((PyGetSetDescrObject *)found)->d_getset;
+    Py_DECREF(found);
+    if (data_attribute->set != set_data) {
+        real_set_data = data_attribute->set;
+        data_attribute->set = set_data;
+    }
+    return 0;
+}
+
+static void restore_set_data(void)
+{
+    if (data_attribute != NULL && data_attribute->set == set_data) {
+        data_attribute->set = real_set_data;
+    }
+}
+
 /* ---- the engine ---- */
 
 static PyObject *run_backward(PyObject *self, PyObject *args, PyObject *keywords);
@@ -206,6 +247,7 @@ static void restore_all(void)
     tgd_py_patch_restore(&inference_end);
     tgd_py_patch_restore(&storage_size);
     tgd_py_patch_restore(&engine);
+    restore_set_data();
     restore_make_grads();
 }
 
@@ -219,7 +261,8 @@ int tgd_py_patches_watch(const tgd_py_watcher *who)
     if (tgd_py_patch_install(&grad_mode, NULL) < 0 || tgd_py_patch_install(&inference_begin, "_InferenceMode") < 0 ||
         tgd_py_patch_install(&inference_end, "_InferenceMode") < 0 ||
         tgd_py_patch_install(&storage_size, "StorageBase") < 0 ||
-        tgd_py_patch_install(&engine, "_ImperativeEngine") < 0 || replace_make_grads() < 0) {
+        tgd_py_patch_install(&engine, "_ImperativeEngine") < 0 || replace_set_data() < 0 ||
+        replace_make_grads() < 0) {
         held h = hold();
         restore_all();
         release(h);

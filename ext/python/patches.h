@@ -5,6 +5,7 @@
  *   torch._C._InferenceMode.__enter__, __exit__ the C functions behind the methods
  *   torch._C._ImperativeEngine.run_backward the C function behind the method
  *   torch._C.StorageBase.resize_            the C function behind the method
+ *   torch._C.TensorBase.data                the C function that sets the attribute
  *   torch.autograd._make_grads              the name in the module
  *
  * In all but the last only the pointer to the C function changes: the objects, their names, signatures and whoever holds
@@ -25,6 +26,8 @@ typedef struct tgd_py_watcher {
     void (*inference)(int began);
     /* This storage (an UntypedStorage) is about to be resized. Borrowed. */
     void (*resizing)(PyObject *storage);
+    /* This tensor's .data was set. Borrowed. */
+    void (*swapped)(PyObject *tensor);
     /* run_backward(*args, **keywords) is about to run. What it returns is handed to `ended`. */
     void *(*backward)(PyObject *args, PyObject *keywords);
     /* It is over; exception is what it raised, or NULL. Borrowed. */

@@ -59,6 +59,9 @@ void tgd_observe_inference(int began);
 /* The same: a storage (its StorageImpl's address) is about to get another size. */
 void tgd_observe_resize(uint64_t storage);
 
+/* After tensor.data = other: the tensor lives in another storage now. */
+void tgd_observe_swap(const tgd_torch_tensor *tensor);
+
 /* From the patched engine, on the thread that calls backward, before it runs; and after it ended. */
 void tgd_observe_run(int keep_graph, int create_graph);
 /* Returns the run's number, 0 where none is known. */

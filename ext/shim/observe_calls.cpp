@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
+#include "compat.h"
 #include "gradients.h"
 #include "light.h"
 #include "light_cuts.h"
@@ -94,6 +95,28 @@ extern "C" void tgd_observe_resize(uint64_t storage)
         row.thread = at::RecordFunction::currentThreadId();
         row.storage = storage;
         row.name = "resize_";
+        row.place = here();
+        row.flags = TGD_OP_RESIZED;
+        std::lock_guard<std::mutex> lock(t.log->mutex);
+        t.log->make_room();
+        t.log->now.writes.push_back(row);
+    });
+}
+
+extern "C" void tgd_observe_swap(const tgd_torch_tensor *tensor)
+{
+    quietly([&] {
+        const c10::TensorImpl *impl = impl_of(tensor);
+        if (active.load() == nullptr || !impl->has_storage()) {
+            return;
+        }
+        thread_state &t = state();
+        tgd_write_row row{};
+        row.time = tick();
+        row.thread = at::RecordFunction::currentThreadId();
+        row.tensor = reinterpret_cast<std::uintptr_t>(impl);
+        row.storage = reinterpret_cast<std::uintptr_t>(impl->unsafe_storage().unsafeGetStorageImpl());
+        row.name = "set_data";
         row.place = here();
         row.flags = TGD_OP_RESIZED;
         std::lock_guard<std::mutex> lock(t.log->mutex);

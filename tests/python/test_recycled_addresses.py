@@ -110,3 +110,41 @@ def test_a_node_that_no_op_made_has_no_other_op_s_line(recording):
         made, asked = view.grad_fn, here()
         (node,) = [n for n in torchgraphdbg.inspect(view).graph.nodes if n.name == "AsStridedBackward0"]
         assert made is not None and (node.where is None or node.where.line == asked)
+
+
+def test_a_storage_that_others_wrote_to_before_it_was_swapped_in(recording):
+    with recording():
+        for _ in range(20):
+            x = torch.rand(3, 3, requires_grad=True)
+            y = torch.nn.functional.leaky_relu(x)
+            dropped = [torch.zeros(3, 3).add_(k) for k in range(4)]
+            del dropped
+            x.data = x.detach().clone()  # the same values: the gradient is right
+            report = torchgraphdbg.inspect(y.sum())
+            assert report.ok, str(report)
+            line = here(1)
+            x.data.mul_(2)
+            (finding,) = [f for f in torchgraphdbg.inspect(y.sum()).findings if f.severity == "error"]
+            assert (finding.kind, finding.op, finding.where.line) == ("silently-modified", "mul_", line)
+
+
+def test_the_line_that_swapped_the_storage(recording):
+    with recording():
+        x = torch.rand(3, 3, requires_grad=True)
+        y = torch.nn.functional.leaky_relu(x)
+        line = here(1)
+        x.data = torch.zeros(3)
+        findings = [f for f in torchgraphdbg.inspect(y.sum()).findings if f.kind == "storage-changed"]
+        assert {(f.op, f.where.line) for f in findings if f.node.name == "LeakyReluBackward0"} == {("set_data", line)}
+        with pytest.raises(RuntimeError):
+            y.sum().backward()
+
+
+def test_the_attribute_is_torch_s_own_afterwards(recording):
+    with recording():
+        pass
+    x = torch.zeros(3)
+    x.data = torch.ones(2)
+    assert x.tolist() == [1, 1]
+    with pytest.raises(RuntimeError):
+        del x.data
