@@ -91,6 +91,9 @@ class Lines:
             return
         for finding, plain in wanted:
             if not plain["culprit"]:
+                if finding.saved is None:
+                    self.counts["of a leaf's shape, which no writer is looked for"] += 1
+                    continue
                 self.counts[f"{finding.kind} without line"] += 1
                 self.counts["without line"] += 1
                 self.explain_missing(finding)
@@ -100,6 +103,8 @@ class Lines:
     def explain_missing(self, finding):
         """Failures where a line was due."""
         saved = self.saved_of(finding)
+        if finding.kind in ("storage-changed", "storage-freed") and saved is not None:
+            self.program.unnamed.append(f"{finding.message}: statement {saved.resized}")
         if finding.kind == "modified-in-place" and saved is not None and saved.bumps and not saved.many:
             text = self.text_of(saved.bumps[0][0])
             if "increment_version" not in text:
