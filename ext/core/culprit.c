@@ -16,10 +16,14 @@ static bool made_at(const tgd_evidence *evidence, tgd_node v, uint64_t *time)
     return *time != 0 || evidence->record->dropped == 0;
 }
 
-static const tgd_write_row *first_write(const tgd_evidence *evidence, const tgd_saved_row *saved, uint64_t since)
+enum { MOST_LATER = 3, MOST_WRITES = 4096 };
+
+/* The first write that moved the version on from `version` or a higher one. */
+static const tgd_write_row *first_write(const tgd_evidence *evidence, const tgd_saved_row *saved, uint32_t version,
+                                        uint64_t since)
 {
     const tgd_record *record = evidence->record;
-    uint32_t i = tgd_sorted_from(evidence->by_counter, record->n_writes, saved->version_counter, saved->saved_version);
+    uint32_t i = tgd_sorted_from(evidence->by_counter, record->n_writes, saved->version_counter, version);
     const tgd_write_row *found = NULL;
     for (; i < record->n_writes && evidence->by_counter[i].a == saved->version_counter &&
            evidence->by_counter[i].b < saved->version;
@@ -101,6 +105,45 @@ static const tgd_write_row *resizing_write(const tgd_evidence *evidence, const t
     return last;
 }
 
+static bool same_place(const tgd_write_row *x, const tgd_write_row *y)
+{
+    return x->name == y->name && x->place.code == y->place.code && x->place.lasti == y->place.lasti;
+}
+
+/* Who else moved the version, after the first one. */
+static tgd_status name_later(tgd_evidence *evidence, tgd_finding_row *row, const tgd_saved_row *saved,
+                             const tgd_write_row *write, uint64_t since)
+{
+    row->n_later = 0;
+    row->more_later = false;
+    for (int n = 0; n < MOST_WRITES; n++) {
+        const tgd_write_row *before = write;
+        write = first_write(evidence, saved, before->version + 1, since);
+        if (write == NULL) {
+            return TGD_OK;
+        }
+        if (same_place(before, write)) {
+            continue;
+        }
+        if (row->n_later == MOST_LATER) {
+            row->more_later = true;
+            return TGD_OK;
+        }
+        tgd_fact_row fact = {.where = TGD_NONE, .node = TGD_NONE, .op = tgd_bare_name(write->name)};
+        uint32_t added = 0;
+        tgd_status status = tgd_evidence_source(evidence, &write->place, &fact.where);
+        if (status == TGD_OK) {
+            status = tgd_report_fact(evidence->report, fact, NULL, &added, evidence->err);
+        }
+        if (status != TGD_OK) {
+            return status;
+        }
+        row->later = row->n_later == 0 ? added : row->later;
+        row->n_later++;
+    }
+    return TGD_OK;
+}
+
 static tgd_status name_culprit(tgd_evidence *evidence, tgd_finding_row *row)
 {
     const tgd_saved_row *saved = &evidence->report->graph.saved[row->saved];
@@ -115,7 +158,7 @@ static tgd_status name_culprit(tgd_evidence *evidence, tgd_finding_row *row)
         return TGD_OK;
     }
     if (row->kind == TGD_MODIFIED_IN_PLACE) {
-        write = first_write(evidence, saved, since);
+        write = first_write(evidence, saved, saved->saved_version, since);
     } else if (row->kind == TGD_DETACHED_IN_PLACE) {
         write = detaching_write(evidence, saved, since);
     } else if ((row->kind == TGD_STORAGE_FREED || row->kind == TGD_STORAGE_CHANGED) && saved->storage != TGD_NONE) {
@@ -126,7 +169,9 @@ static tgd_status name_culprit(tgd_evidence *evidence, tgd_finding_row *row)
     }
     row->op = tgd_bare_name(write->name);
     row->culprit = true;
-    return tgd_evidence_source(evidence, &write->place, &row->where);
+    tgd_status status = tgd_evidence_source(evidence, &write->place, &row->where);
+    bool several = status == TGD_OK && row->kind == TGD_MODIFIED_IN_PLACE;
+    return several ? name_later(evidence, row, saved, write, since) : status;
 }
 
 static bool overlaps(const tgd_graph *graph, const tgd_saved_row *saved, const tgd_write_row *write)

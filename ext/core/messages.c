@@ -566,6 +566,15 @@ static void culprit_phrase(tgd_text *text, const tgd_report *report, const tgd_f
     tgd_text_str(text, freed ? "; freed by " : !row->culprit ? "; made by " : !cut ? "; by " : row->unsure ? "; perhaps " : "; ");
     tgd_text_str(text, row->op != NULL ? row->op : freed ? "the backward" : "the code");
     where_phrase(text, &report->sources[row->where]);
+    for (uint32_t i = 0; i < row->n_later; i++) {
+        const tgd_fact_row *fact = &report->facts[row->later + i];
+        tgd_text_str(text, ", then by ");
+        tgd_text_str(text, fact->op);
+        if (fact->where != TGD_NONE) {
+            where_phrase(text, &report->sources[fact->where]);
+        }
+    }
+    tgd_text_str(text, row->more_later ? ", then by others" : "");
 }
 
 static void message(tgd_text *text, const tgd_report *report, const tgd_finding_row *row)

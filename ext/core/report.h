@@ -36,6 +36,10 @@ typedef struct tgd_finding_row {
     uint32_t where;     /* in sources, or TGD_NONE */
     const char *op;     /* outermost op that ran there, without namespace, for ever; or NULL */
     bool culprit;       /* op and where are who did it, not the victim's own line */
+    uint32_t later;     /* in facts: who wrote to the saved tensor after `where`, in order, each at another place than
+                           the one before */
+    uint8_t n_later;
+    bool more_later;    /* than these */
     bool unsure;        /* a cut that is not proved to lead to the root */
 } tgd_finding_row;
 

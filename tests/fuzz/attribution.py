@@ -1,7 +1,9 @@
 """Are the ops and lines that a recorder's report names those of the statements that really did it?"""
 
 import collections
+import itertools
 import linecache
+import re
 
 import torch
 
@@ -10,6 +12,7 @@ import judge
 import replay
 import torchgraphdbg
 
+WRITERS = re.compile(r"(?:; |, then )by (\w+) at (\S+):(\d+)")
 STRUCK = ("modified-in-place", "graph-freed", "detached-in-place", "storage-freed", "storage-changed")
 
 
@@ -156,6 +159,28 @@ class Lines:
         if named != bumps[0]:
             wrong("wrong line", program, f"{told}\nits version was moved by statements {saved.bumps}")
         self.counts["modified-in-place judged"] += 1
+        self.check_all_writes(finding, bumps, told)
+
+    def check_all_writes(self, finding, bumps, told):
+        """The message names the statements in their order; it may stop after a few."""
+        places = WRITERS.findall(finding.message)
+        if any(file != self.program.file.rpartition("/")[2] for _, file, _ in places):
+            return  # a helper's line
+        said = [k for k, _ in itertools.groupby(int(line) for _, _, line in places)]
+        told = f"{told}\nsaid {said}, its version was moved by statements {bumps}"
+        for op, _, k in places:
+            known = replay.writers_in(self.text_of(int(k)))
+            if known is not None and op not in known:
+                wrong("wrong op", self.program, f"{told}\nop {op} of statement {k}")
+        if said != bumps[: len(said)]:
+            left = iter(bumps)
+            if not all(k in left for k in said):
+                wrong("wrong line", self.program, told)
+            self.counts["a write after the first left out"] += 1
+        elif len(said) < len(bumps) and not finding.message.endswith(", then by others"):
+            self.counts["a write after the first left out"] += 1
+        else:
+            self.counts["all writes, in order"] += 1
 
 
 def check(program, report):

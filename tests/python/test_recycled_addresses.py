@@ -1,5 +1,6 @@
 """Who wrote to a saved tensor, where addresses, or the op itself, could mislead: at both levels of recording."""
 import contextlib
+import os
 import sys
 
 import pytest
@@ -49,6 +50,28 @@ def test_an_op_that_saves_what_it_then_writes_to(recording, op, write):
         assert culprits(root) == {(op, write.__code__.co_firstlineno)}
         with pytest.raises(RuntimeError, match="modified by an inplace"):
             root.backward()
+
+
+def test_every_write_is_named_in_its_order(recording):
+    with recording():
+        a = torch.rand(3, requires_grad=True) * 1
+        y = a * a
+        line = here(1)
+        a.add_(1)
+        for _ in range(3):
+            a.detach().mul_(2)
+        view = a[0]
+        view.fill_(3)
+        (first, *_) = torchgraphdbg.inspect(y.sum()).findings
+        names = [f"{op}_ at {os.path.basename(__file__)}:{line + k}"
+                 for k, op in ((0, "add"), (2, "mul"), (4, "fill"))]
+        assert first.message.endswith("; by " + ", then by ".join(names)), first.message
+        for _ in range(2):
+            a.sub_(1)
+            a.neg_()
+        (first, *_) = torchgraphdbg.inspect(y.sum()).findings
+        assert (first.op, first.where.line) == ("add_", line)
+        assert first.message.endswith(f"sub_ at {os.path.basename(__file__)}:{line + 10}, then by others"), first.message
 
 
 class Scratch(torch.autograd.Function):
