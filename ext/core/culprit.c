@@ -208,9 +208,8 @@ static const tgd_write_row *silent_write(const tgd_evidence *evidence, const tgd
         const tgd_write_row *write = &record->writes[evidence->by_storage[i].row];
         if ((write->flags & TGD_OP_RESIZED) && write->tensor == saved->tensor) {
             found = NULL;
-        } else if (found == NULL && is_silent(saved, write) &&
-            !(write->flags & (TGD_OP_THREW | TGD_OP_RESIZED)) &&
-            overlaps(graph, saved, write)) {
+        } else if (found == NULL && is_silent(saved, write) && !(write->flags & (TGD_OP_THREW | TGD_OP_RESIZED)) &&
+                   overlaps(graph, saved, write)) {
             found = write;
         }
     }

@@ -65,7 +65,7 @@ static tgd_write_row *add_write(story *s, uint64_t time, const char *name, const
     tgd_write_row *row = &s->writes[s->record.n_writes++];
     *row = (tgd_write_row){.time = time, .thread = 1, .name = name, .place = place((uint32_t)time),
                            .version_counter = to->info.version_counter, .storage = to->info.storage,
-                           .tensor = to->info.address, .version = version, .end_byte = 1 << 20};
+                           .tensor = (uint64_t)(uintptr_t)to, .version = version, .end_byte = 1 << 20};
     return row;
 }
 
@@ -130,11 +130,82 @@ static void culprit_is_the_first_write_after_the_node(void)
     CHECK_INT(line_of(report, 0), 105);
     char text[512];
     tgd_report_finding_message(report, 0, text, sizeof text);
-    CHECK_HAS(text, "by add_ at net.py:105");
+    CHECK_HAS(text, "by add_ at net.py:105, then by mul_ at net.py:106");
     tgd_source_info where;
     CHECK(tgd_report_node_where(report, 0, &where) && where.line == 103);
     tgd_report_free(report);
     fake_reset();
+}
+
+static void the_last_write_at_a_version_counts(void)
+{
+    story s = {0};
+    net n = small_net();
+    add_op(&s, 1, "aten::mul", n.make, 0);
+    add_op(&s, 3, "Custom", n.use, 0)->flags |= TGD_OP_FUNCTION;
+    add_write(&s, 4, "aten::zero_", n.a, 0); /* by its forward, to a tensor that had the address */
+    add_write(&s, 5, "aten::add_", n.a, 0);
+    fake_bump(n.a);
+    tgd_report *report = report_of(&s, n.root, NULL, 0);
+    CHECK_STR(tgd_report_finding_op(report, 0), "add_");
+    CHECK_INT(line_of(report, 0), 105);
+    tgd_report_free(report);
+    fake_reset();
+}
+
+static void an_op_may_write_to_what_it_saved(void)
+{
+    for (uint64_t ended = 2; ended < 5; ended += 2) {
+        story s = {0};
+        net n = small_net();
+        add_op(&s, 3, "aten::exp", n.use, 0);
+        add_write(&s, 1, "aten::exp_", n.a, 0)->ended = ended; /* the node is of 3 */
+        fake_bump(n.a);
+        tgd_report *report = report_of(&s, n.root, NULL, 0);
+        CHECK_STR(tgd_report_finding_op(report, 0), ended == 4 ? "exp_" : "exp");
+        CHECK_INT(line_of(report, 0), ended == 4 ? 101 : 103);
+        tgd_report_free(report);
+        fake_reset();
+    }
+}
+
+static void what_had_the_storage_before_it_was_given_is_not_held_against_it(void)
+{
+    for (int later = 0; later < 2; later++) {
+        story s = {0};
+        net n = small_net();
+        add_op(&s, 1, "aten::mul", n.make, 0);
+        add_op(&s, 3, "aten::exp", n.use, 0);
+        add_write(&s, 4, "aten::zero_", n.a, 0)->version_counter += 8;
+        add_write(&s, 5, "set_data", n.a, 0)->flags = TGD_OP_RESIZED;
+        if (later) {
+            add_write(&s, 6, "aten::mul_", n.a, 0)->version_counter += 16;
+        }
+        for (uint32_t i = 0; i < s.record.n_writes; i++) {
+            s.writes[i].dense = true;
+            s.writes[i].end_byte = 12;
+        }
+        tgd_report *report = report_of(&s, n.root, NULL, 0);
+        CHECK_INT(tgd_report_n_findings(report), later);
+        CHECK(!later || line_of(report, 0) == 106);
+        tgd_report_free(report);
+        fake_reset();
+    }
+}
+
+static void an_op_made_only_its_own_numbers(void)
+{
+    for (uint64_t more = 0; more < 2; more++) {
+        story s = {0};
+        net n = small_net();
+        add_op(&s, 1, "aten::mul", n.make, 0)->sequence_end = n.use->sequence_nr + more;
+        tgd_report *report = report_of(&s, n.root, NULL, 0);
+        tgd_source_info where = {0};
+        CHECK_INT(tgd_report_node_where(report, 0, &where), more != 0);
+        CHECK(tgd_report_node_where(report, 1, &where) && where.line == 101);
+        tgd_report_free(report);
+        fake_reset();
+    }
 }
 
 static void no_culprit_falls_back_to_the_node(void)
@@ -342,4 +413,4 @@ static void node_made_in_backward_goes_back_to_its_maker(void)
     fake_reset();
 }
 
-CHECK_MAIN(TEST(culprit_is_the_first_write_after_the_node), TEST(no_culprit_falls_back_to_the_node), TEST(lost_rows_accuse_nobody), TEST(silent_write_needs_the_same_bytes), TEST(freed_by_the_first_run_that_keeps_nothing), TEST(cuts), TEST(rejudged_with_other_parameters), TEST(refused_write), TEST(stack_has_the_callers), TEST(node_made_in_backward_goes_back_to_its_maker))
+CHECK_MAIN(TEST(culprit_is_the_first_write_after_the_node), TEST(the_last_write_at_a_version_counts), TEST(an_op_may_write_to_what_it_saved), TEST(what_had_the_storage_before_it_was_given_is_not_held_against_it), TEST(an_op_made_only_its_own_numbers), TEST(no_culprit_falls_back_to_the_node), TEST(lost_rows_accuse_nobody), TEST(silent_write_needs_the_same_bytes), TEST(freed_by_the_first_run_that_keeps_nothing), TEST(cuts), TEST(rejudged_with_other_parameters), TEST(refused_write), TEST(stack_has_the_callers), TEST(node_made_in_backward_goes_back_to_its_maker))

@@ -511,6 +511,7 @@ def torch_state():
     return [id(torch._C._set_grad_enabled), torch._C._set_grad_enabled.__doc__, repr(torch._C._set_grad_enabled),
             id(torch._C._ImperativeEngine.run_backward), repr(torch._C._ImperativeEngine.run_backward),
             id(torch._C.StorageBase.resize_), repr(torch._C.StorageBase.resize_),
+            id(torch._C.TensorBase.data), repr(torch._C.TensorBase.data),
             id(torch.autograd.Variable._execution_engine)]
 
 
