@@ -62,18 +62,19 @@ class Recorder:
         self.programs += 1
 
 
-def examine(seed, say, recorded):
+def examine(seed, say, level):
     """(verdict, detail, text, what was named) of one program."""
     import judge
     from program import Program
 
     program = Program(seed)
+    program.level = level
     if not program.action:
         return "no graph", "", "", {}
     text = program.text()
     say("text", text)
     try:
-        verdict, detail = judge.judge(program, say, recorded)
+        verdict, detail = judge.judge(program, say, level != "off")
     except judge.Disagreement as found:
         verdict, detail = found.verdict, found.detail
     return verdict, detail + "".join(f"\nno line: {told}" for told in program.unnamed), text, program.attributed
@@ -89,7 +90,7 @@ def child(seeds, stream, level):
 
         say("begin", None)
         try:
-            say("result", examine(seed, say, level != "off"))
+            say("result", examine(seed, say, level))
         except Exception as error:  # a fault of the fuzzer, to be seen and mended
             import traceback
 

@@ -58,7 +58,12 @@ def bare(name):
 
 
 def start_of(tensor):
-    return tensor.grad_fn if not tensor.is_leaf else tensor.expand_as(tensor).grad_fn.next_functions[0][0]
+    if not tensor.is_leaf:
+        return tensor.grad_fn
+    try:
+        return tensor.expand_as(tensor).grad_fn.next_functions[0][0]
+    except RuntimeError as error:
+        raise Disagreement("storage: a root without data", str(error)) from error
 
 
 def align(report, roots, numbers=True):

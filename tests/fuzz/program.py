@@ -60,7 +60,7 @@ class Program:
         self.lines = []
         self.numbers = []  # how many nodes this thread had made before and after each statement
         self.attributed, self.unnamed = collections.Counter(), []  # attribution.py's
-        self.refused = None  # called with the number of a statement that PyTorch refused
+        self.level = "off"  # of the recorder that is on
         self.env = {name: getattr(functions, name) for name in functions.__all__}
         self.count = 0
         self.roots, self.inputs, self.action, self.flags = [], None, None, {}
