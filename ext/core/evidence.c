@@ -29,8 +29,11 @@ static tgd_sorted *room(uint32_t n)
 
 static void sort(tgd_sorted *rows, uint32_t n)
 {
-    if (n > 1) {
-        qsort(rows, n, sizeof *rows, compare);
+    for (uint32_t i = 1; i < n; i++) { /* the rows of one thread come in order, or nearly */
+        if (compare(&rows[i - 1], &rows[i]) > 0) {
+            qsort(rows, n, sizeof *rows, compare);
+            return;
+        }
     }
 }
 

@@ -59,7 +59,7 @@ static tgd_status capture_since(tgd_report **out, const tgd_request *request, ui
     return status;
 }
 
-/* A long recording holds many steps, and a report is about one: the last rows first, all of them only where the
+/* A long recording holds many steps, and a report is about one: the last rows first, more of them only where the
    graph has nodes from before. */
 static tgd_status capture(tgd_report **out, const tgd_request *request, bool recording, tgd_error *err)
 {
@@ -68,17 +68,20 @@ static tgd_status capture(tgd_report **out, const tgd_request *request, bool rec
         complete.trace = tgd_py_trace;
         return tgd_report_capture(out, &complete, err);
     }
-    uint64_t since = tgd_observe_recent();
-    tgd_report *captured = NULL;
-    tgd_status status = capture_since(&captured, request, since, err);
-    if (status == TGD_OK && since > 0 && !tgd_report_covered(captured)) {
+    static const size_t recent[] = {2, 8, SIZE_MAX}; /* backwards */
+    for (size_t i = 0;; i++) {
+        uint64_t since = tgd_observe_recent(recent[i]);
+        tgd_report *captured = NULL;
+        tgd_status status = capture_since(&captured, request, since, err);
+        if (status != TGD_OK) {
+            return status;
+        }
+        if (since == 0 || tgd_report_covered(captured)) {
+            *out = captured;
+            return TGD_OK;
+        }
         tgd_report_free(captured);
-        status = capture_since(&captured, request, 0, err);
     }
-    if (status == TGD_OK) {
-        *out = captured;
-    }
-    return status;
 }
 
 PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request)

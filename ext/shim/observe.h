@@ -44,8 +44,9 @@ int tgd_observe_checksums(void);
 /* A copy of everything since `since` (0: everything held), all threads merged by time. Any thread. */
 tgd_status tgd_observe_take(tgd_record **out, uint64_t since, tgd_error *err);
 
-/* A time some backwards ago: what most graphs were made after, so that a report need not look through all. */
-uint64_t tgd_observe_recent(void);
+/* A time n_runs backwards ago, 0 where fewer are held: what most graphs were made after, so that a report need not
+   look through all. Any thread. */
+uint64_t tgd_observe_recent(size_t n_runs);
 
 /* The count that times rows: what is recorded later has a higher one. */
 uint64_t tgd_observe_now(void);

@@ -16,7 +16,6 @@ std::atomic<bool> full_on{false}, light_on{false};
 namespace
 {
 
-constexpr std::size_t recent_runs = 8;
 constexpr std::size_t most_runs = 1u << 12;
 
 struct all_logs {
@@ -268,13 +267,13 @@ extern "C" uint64_t tgd_observe_now(void)
     return clock_of_rows.load();
 }
 
-extern "C" uint64_t tgd_observe_recent(void)
+extern "C" uint64_t tgd_observe_recent(size_t n_runs)
 {
     std::uint64_t since = 0;
     quietly([&] {
         std::lock_guard<std::mutex> lock(logs().mutex);
         std::size_t n = logs().runs.size();
-        since = n > recent_runs ? logs().runs[n - recent_runs].time : 0;
+        since = n > n_runs ? logs().runs[n - n_runs].time : 0;
     });
     return since;
 }

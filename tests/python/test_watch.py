@@ -3,6 +3,7 @@ import gc
 import json
 import os
 import pathlib
+import signal
 import warnings
 import weakref
 
@@ -655,6 +656,7 @@ def test_an_interrupt_meant_for_the_program_reaches_it(model, out, monkeypatch):
     def interrupted(*args, **keywords):
         raise KeyboardInterrupt
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with watch(model, out) as armed:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(os, "makedirs", interrupted)
@@ -662,3 +664,4 @@ def test_an_interrupt_meant_for_the_program_reaches_it(model, out, monkeypatch):
             for _ in range(1000):
                 pass
         assert "on, 0 dumps" in repr(armed)
+    signal.signal(signal.SIGINT, before)
