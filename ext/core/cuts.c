@@ -21,6 +21,7 @@ typedef struct search {
     uint32_t first_cut; /* op whose output lost the gradient, or TGD_NONE */
     uint32_t last_flow; /* last op that carried the gradient, or TGD_NONE */
     uint32_t mode_cut;  /* light: first op that took a tensor some node had made, with grad mode off; or TGD_NONE */
+    uint32_t mode_use;  /* light: first op with grad mode switched off inside a module's forward; or TGD_NONE */
     uint64_t steps;
     uint64_t since;     /* ops before are another step's */
 } search;
@@ -118,6 +119,12 @@ static bool takes_made(const tgd_op_row *op, const tgd_identity *ids)
     return false;
 }
 
+/* The model itself switched grad mode off: a validation pass is put around a model. */
+static bool is_own(const tgd_op_row *op)
+{
+    return op->mode.code != TGD_NONE && (op->mode.module != TGD_NONE || (op->mode.via & TGD_VIA_BY_CHECKPOINT));
+}
+
 static tgd_status follow_op(search *s, uint32_t i)
 {
     const tgd_op_row *op = &s->evidence->record->ops[i];
@@ -131,8 +138,12 @@ static tgd_status follow_op(search *s, uint32_t i)
     if (flows && s->mode_cut == TGD_NONE && !(op->flags & TGD_OP_GRAD_MODE) && takes_made(op, inputs)) {
         s->mode_cut = i;
     }
+    bool by_mode = is_light(s->evidence->record) && !(op->flags & TGD_OP_GRAD_MODE);
+    if (flows && by_mode && s->mode_use == TGD_NONE && is_own(op)) {
+        s->mode_use = i;
+    }
     if (flows && s->dead_end == TGD_NONE &&
-        (op->n_out == 0 || (reads_out(op) && gives_back(op, inputs, outputs[0])))) {
+        (by_mode || op->n_out == 0 || (reads_out(op) && gives_back(op, inputs, outputs[0])))) {
         s->dead_end = i;
     }
     for (uint32_t k = 0; k < op->n_out && status == TGD_OK; k++) {
@@ -140,7 +151,7 @@ static tgd_status follow_op(search *s, uint32_t i)
             continue;
         }
         bool carries = (outputs[k] & TGD_IDENTITY_NODE) != 0;
-        if (flows && !carries && s->first_cut == TGD_NONE) {
+        if (flows && !carries && !by_mode && s->first_cut == TGD_NONE) {
             s->first_cut = i;
         }
         if (flows && carries) {
@@ -156,7 +167,7 @@ static tgd_status follow(search *s, tgd_identity id)
 {
     const tgd_record *record = s->evidence->record;
     tgd_address_map_clear(&s->reached);
-    s->dead_end = s->first_cut = s->last_flow = s->mode_cut = TGD_NONE;
+    s->dead_end = s->first_cut = s->last_flow = s->mode_cut = s->mode_use = TGD_NONE;
     tgd_status status = reach(s, id, FLOWS);
     for (uint32_t i = 0; i < record->n_ops && status == TGD_OK && s->steps < MOST_STEPS; i++) {
         if (record->ops[i].time < s->since) {
@@ -196,6 +207,12 @@ static uint32_t cut_before_roots(const search *s)
     uint32_t best = TGD_NONE;
     for (uint32_t r = 0; r < graph->n_roots; r++) {
         uint32_t here = tgd_address_map_find(&s->reached, key_of(identity_of_root(graph, r)));
+        if (here != FLOWS && here < best) {
+            best = here;
+        }
+    }
+    for (uint32_t i = 0; i < graph->n_marks; i++) { /* nodes above saved it: the value went on into the graph */
+        uint32_t here = tgd_address_map_find(&s->reached, key_of(graph->marks[i]));
         if (here != FLOWS && here < best) {
             best = here;
         }
@@ -303,6 +320,8 @@ static tgd_status explain_lost(search *s, tgd_finding_row *row)
     uint32_t cut = s->dead_end != TGD_NONE ? s->dead_end : s->first_cut;
     if (is_light(record) && (s->mode_cut != TGD_NONE || s->first_cut != TGD_NONE)) {
         cut = s->mode_cut < s->first_cut ? s->mode_cut : s->first_cut;
+    } else if (s->mode_use != TGD_NONE) {
+        cut = s->mode_use;
     }
     uint32_t use = cut != TGD_NONE ? cut : s->last_flow;
     if (use == TGD_NONE) {
@@ -315,7 +334,7 @@ static tgd_status explain_lost(search *s, tgd_finding_row *row)
     row->unsure = true;
     if (cut != TGD_NONE) {
         bool credible = (op->flags & TGD_OP_GRAD_MODE) ||
-                        (is_light(record) && (cut == s->mode_cut || !has_rooted(&s->evidence->report->graph)));
+                        (is_light(record) && (cut == s->mode_cut || cut == s->mode_use || !has_rooted(&s->evidence->report->graph)));
         return credible ? explain(s->evidence, row, cut) : TGD_OK;
     }
     row->reason = TGD_REASON_OUTPUT_DROPPED;

@@ -111,6 +111,7 @@ void tgd_graph_seal(tgd_graph *graph)
     graph->saved = shrink(graph->saved, graph->n_saved, &graph->saved_capacity, sizeof *graph->saved);
     graph->storages = shrink(graph->storages, graph->n_storages, &graph->storage_capacity, sizeof *graph->storages);
     graph->leaves = shrink(graph->leaves, graph->n_leaves, &graph->leaf_capacity, sizeof *graph->leaves);
+    graph->marks = shrink(graph->marks, graph->n_marks, &graph->mark_capacity, sizeof *graph->marks);
     graph->origins = shrink(graph->origins, graph->origins == NULL ? 0 : graph->n_nodes, &graph->origin_capacity,
                             sizeof *graph->origins);
 }
@@ -164,6 +165,7 @@ void tgd_graph_clear(tgd_graph *graph)
     free(graph->types);
     free(graph->roots);
     free(graph->packed);
+    free(graph->marks);
     free(graph->sums);
     free(graph->origins);
     *graph = (tgd_graph){0};
@@ -176,7 +178,7 @@ uint64_t tgd_graph_bytes(const tgd_graph *graph)
            graph->storage_capacity * sizeof *graph->storages + graph->leaf_capacity * sizeof *graph->leaves +
            graph->hooks_capacity * sizeof *graph->hooks + graph->type_capacity * sizeof *graph->types +
            graph->n_roots * sizeof *graph->roots + graph->packed_capacity * sizeof *graph->packed +
-           graph->sum_capacity * sizeof *graph->sums + graph->string_capacity * sizeof *graph->strings +
+           graph->mark_capacity * sizeof *graph->marks + graph->sum_capacity * sizeof *graph->sums + graph->string_capacity * sizeof *graph->strings +
            graph->shapes.capacity * sizeof *graph->shapes.at + graph->origin_capacity * sizeof *graph->origins +
            graph->shapes.number_capacity * sizeof *graph->shapes.numbers;
 }

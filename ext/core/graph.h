@@ -134,14 +134,15 @@ typedef struct tgd_graph {
     tgd_type_row *types;
     tgd_root_row *roots;
     tgd_packed_row *packed;
+    uint64_t *marks; /* numbers that a recorder gave saved tensors which carry no gradient, as the walk met them */
     uint64_t *sums; /* as saved, with checksums: of the bytes, 0 = none; else NULL */
     tgd_node_origin *origins; /* row v: where node v was made; NULL where no light recording ever ran */
     char **strings; /* Owned, each Owned: names of Python classes */
     tgd_shapes shapes;
     uint32_t n_nodes, n_edges, n_inputs, n_saved, n_storages, n_leaves, n_hooks, n_types, n_roots, n_strings,
-        n_packed;
+        n_packed, n_marks;
     uint32_t node_capacity, edge_capacity, input_capacity, saved_capacity, storage_capacity, leaf_capacity,
-        hooks_capacity, type_capacity, string_capacity, packed_capacity, sum_capacity, origin_capacity;
+        hooks_capacity, type_capacity, string_capacity, packed_capacity, sum_capacity, origin_capacity, mark_capacity;
     uint32_t n_null_edges;
     bool checksum; /* set before the walk */
     unsigned *shares; /* how many reports use these arrays; Owned by them together */

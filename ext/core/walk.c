@@ -217,6 +217,15 @@ static int add_saved(void *context, const tgd_torch_saved *saved)
         row.dtype = row.device_type = row.device_index = row.layout = -1;
     }
     rows[graph->n_saved++] = row;
+    if (saved->mark != 0) {
+        uint64_t *marks = tgd_grow(graph->marks, &graph->mark_capacity, (size_t)graph->n_marks + 1, sizeof *marks);
+        if (marks == NULL) {
+            w->status = tgd_fail_memory(w->err);
+            return 1;
+        }
+        graph->marks = marks;
+        marks[graph->n_marks++] = saved->mark;
+    }
     return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <unordered_set>
 
 #include <ATen/record_function.h>
@@ -23,6 +24,8 @@ namespace tgd
 namespace
 {
 
+/* After a region without grad: what is computed from its results before the first node of a graph takes them. */
+constexpr unsigned most_lingering = 32;
 constexpr std::size_t most_inputs = 64, most_outputs = 64, most_leaves = 512, most_nodes = 1024;
 
 const char *bare(const char *name)
@@ -57,17 +60,29 @@ void add_leaves(const Node *from, std::vector<tgd_identity> &ids)
     }
 }
 
-/* Begins t.cut if one of the values carries a gradient. */
-bool begin(thread_state &t, const op_class &op, const c10::IValue *values, std::size_t n)
+enum carried : unsigned { no_grad = 0, grad = 1, lost_grad = 2 }; /* the last: a cut is known to have made it */
+
+unsigned carried_by(const c10::IValue *values, std::size_t n)
 {
-    bool carries = false;
-    for (std::size_t i = 0; i < n && !carries; i++) {
+    unsigned found = no_grad;
+    for (std::size_t i = 0; i < n && !(found & grad); i++) {
         each_tensor(values[i], [&](c10::TensorImpl *impl) {
             const torch::autograd::AutogradMeta *meta = autograd_of(impl);
-            carries = carries || (meta != nullptr && (meta->grad_fn_ != nullptr || meta->requires_grad_));
+            if (meta != nullptr && (meta->grad_fn_ != nullptr || meta->requires_grad_)) {
+                found |= grad;
+            } else if (marked(impl, false) != 0) {
+                found |= lost_grad;
+            }
         });
     }
-    if (!carries || torch::autograd::get_current_graph_task_id() != -1) {
+    return found;
+}
+
+/* Begins t.cut if one of the values carries a gradient, or else what else is wanted. */
+bool begin(thread_state &t, const op_class &op, const c10::IValue *values, std::size_t n, unsigned wanted)
+{
+    unsigned found = carried_by(values, n);
+    if ((found & wanted) == 0 || torch::autograd::get_current_graph_task_id() != -1) {
         return false;
     }
     t.cut_ids.clear();
@@ -96,7 +111,7 @@ bool begin(thread_state &t, const op_class &op, const c10::IValue *values, std::
     t.cut.place = here();
     t.cut.mode = nowhere;
     t.cut.n_in = static_cast<std::uint16_t>(t.cut_ids.size());
-    t.cut.flags = TGD_OP_CUT | flag_if(c10::GradMode::is_enabled(), TGD_OP_GRAD_MODE) |
+    t.cut.flags = flag_if(found & grad, TGD_OP_CUT) | flag_if(c10::GradMode::is_enabled(), TGD_OP_GRAD_MODE) |
                   flag_if(c10::InferenceMode::is_enabled(), TGD_OP_INFERENCE);
     if (!c10::GradMode::is_enabled()) {
         t.cut.mode = mode_place(t, t.cut.flags);
@@ -115,21 +130,86 @@ void keep_cut(thread_state &t)
 
 /* ---- while grad mode is off ---- */
 
+/* Returns whether any of them lost its gradient. */
+bool add_outputs(thread_state &t, const c10::IValue *values, std::size_t n)
+{
+    bool lost = false;
+    std::size_t n_in = t.cut_ids.size();
+    for (std::size_t i = 0; i < n; i++) {
+        each_tensor(values[i], [&](c10::TensorImpl *impl) {
+            if (t.cut_ids.size() - n_in >= most_outputs) {
+                return;
+            }
+            bool carries = false;
+            tgd_identity id = identity_of(impl, &carries);
+            if (!carries) {
+                lost = true;
+                id = marked(impl, true);
+                t.cut.flags |= flag_if(c10::isIntegralType(c10::typeMetaToScalarType(impl->dtype()), true),
+                                       TGD_OP_INTEGER_OUT);
+            }
+            t.cut_ids.push_back(id);
+        });
+    }
+    t.cut.n_out = static_cast<std::uint16_t>(t.cut_ids.size() - n_in);
+    return lost;
+}
+
+void stop_looking(thread_state &t)
+{
+    if (t.no_grad_callback != 0) {
+        at::removeCallback(t.no_grad_callback);
+        t.no_grad_callback = 0;
+    }
+    t.lingers = 0;
+}
+
 std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction &fn)
 {
     quietly([&] {
-        if (!light_on.load(std::memory_order_relaxed) || full_on.load(std::memory_order_relaxed) ||
-            c10::GradMode::is_enabled()) {
+        thread_state &t = state();
+        if (t.mode_depth++ > 0) {
             return;
         }
-        thread_state &t = state();
+        t.mode_live = false;
+        if (!light_on.load(std::memory_order_relaxed) || full_on.load(std::memory_order_relaxed)) {
+            return;
+        }
+        bool after = c10::GradMode::is_enabled(); /* ops that lose a gradient by themselves have their kernels */
+        if (after && (t.lingers == 0 || torch::autograd::get_current_graph_task_id() != -1)) {
+            return;
+        }
         const op_class *op = t.light_depth > 0 ? nullptr : op_of(fn);
         /* What is written to in place is no cut: optimizers and initialisers work so. */
-        if (op != nullptr && op->n_writes == 0 && begin(t, *op, fn.inputs().data(), fn.inputs().size())) {
-            keep_cut(t);
-        }
+        t.mode_live = op != nullptr && op->n_writes == 0 &&
+                      begin(t, *op, fn.inputs().data(), fn.inputs().size(),
+                            after ? lost_grad : static_cast<unsigned>(grad) | lost_grad);
+        t.mode_live = t.mode_live && !(after && (t.cut.flags & TGD_OP_CUT));
+        t.uncaught = std::uncaught_exceptions();
     });
     return nullptr;
+}
+
+void on_op_end(const at::RecordFunction &fn, at::ObserverContext *)
+{
+    quietly([&] {
+        thread_state &t = state();
+        if (t.mode_depth == 0 || --t.mode_depth > 0) {
+            return;
+        }
+        bool live = t.mode_live;
+        t.mode_live = false;
+        if (live && std::uncaught_exceptions() <= t.uncaught) {
+            std::vector<c10::IValue> outputs(fn.outputs().begin(), fn.outputs().end());
+            add_outputs(t, outputs.data(), outputs.size());
+            keep_cut(t);
+            t.lingers = c10::GradMode::is_enabled() ? t.lingers : most_lingering;
+        }
+        if (c10::GradMode::is_enabled() && torch::autograd::get_current_graph_task_id() == -1 &&
+            (t.lingers == 0 || --t.lingers == 0)) {
+            stop_looking(t);
+        }
+    });
 }
 
 } // namespace
@@ -158,31 +238,13 @@ bool can_cut(const char *name)
 
 bool cut_begins(thread_state &t, const op_class &op, const torch::jit::Stack &stack, std::size_t n_arguments)
 {
-    return begin(t, op, stack.data() + (stack.size() - n_arguments), n_arguments);
+    return !t.mode_live && begin(t, op, stack.data() + (stack.size() - n_arguments), n_arguments, grad);
 }
 
 void cut_ends(thread_state &t, const torch::jit::Stack &stack, std::size_t n_returns)
 {
-    bool lost = false;
-    std::size_t n_in = t.cut_ids.size();
-    for (std::size_t i = stack.size() - std::min(n_returns, stack.size()); i < stack.size(); i++) {
-        each_tensor(stack[i], [&](c10::TensorImpl *impl) {
-            if (t.cut_ids.size() - n_in >= most_outputs) {
-                return;
-            }
-            bool grad = false;
-            tgd_identity id = identity_of(impl, &grad);
-            if (!grad) {
-                lost = true;
-                id = marked(impl, true);
-                t.cut.flags |= flag_if(c10::isIntegralType(c10::typeMetaToScalarType(impl->dtype()), true),
-                                       TGD_OP_INTEGER_OUT);
-            }
-            t.cut_ids.push_back(id);
-        });
-    }
-    t.cut.n_out = static_cast<std::uint16_t>(t.cut_ids.size() - n_in);
-    if (lost || t.cut.n_out == 0) {
+    std::size_t n = std::min(n_returns, stack.size());
+    if (add_outputs(t, stack.data() + (stack.size() - n), n) || t.cut.n_out == 0) {
         keep_cut(t);
     }
 }
@@ -193,12 +255,11 @@ void watch_no_grad(thread_state &t, bool off)
         return; /* the engine puts a thread's callbacks back when it ends; and no cut is made in there */
     }
     if (off && t.no_grad_callback == 0) {
-        at::RecordFunctionCallback callback(on_op);
-        callback.needsInputs(true).scopes({at::RecordScope::FUNCTION});
+        at::RecordFunctionCallback callback(on_op, on_op_end);
+        callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
         t.no_grad_callback = at::addThreadLocalCallback(callback);
-    } else if (!off && t.no_grad_callback != 0) {
-        at::removeCallback(t.no_grad_callback);
-        t.no_grad_callback = 0;
+    } else if (!off && (t.lingers == 0 || !light_on.load(std::memory_order_relaxed))) {
+        stop_looking(t);
     }
 }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
 #include "compat.h"
@@ -80,6 +81,7 @@ extern "C" void tgd_observe_inference(int began)
             }
             t.inference.push_back(c10::InferenceMode::is_enabled() ? here() : nowhere);
         }
+        watch_no_grad(t, light_on.load(std::memory_order_relaxed) && !c10::GradMode::is_enabled());
     });
 }
 

@@ -100,6 +100,9 @@ struct thread_state {
     tgd_op_row cut{}; /* the light level's: an op that may lose a gradient, until it has ended */
     std::vector<tgd_identity> cut_ids;
     std::uint64_t no_grad_callback = 0; /* at::CallbackHandle, while it watches ops with grad mode off */
+    int mode_depth = 0;     /* ops within ops, as that callback sees them */
+    bool mode_live = false; /* cut is the row of the outermost of them */
+    unsigned lingers = 0;   /* ops that it still looks at after grad mode is on again */
     tgd_place mode_off = nowhere;
     std::vector<tgd_place> inference; /* where the blocks of inference_mode around us began, outermost first */
     std::vector<tgd_place> modes; /* what mode_off was in the blocks around this one, outermost first */

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "identity.h"
 #include "node_class.h"
 #include "private_fields.h"
 #include "record.h"
@@ -105,6 +106,18 @@ void read_hooked(const SavedVariable &saved, tgd_torch_saved *out)
     }
 }
 
+/* Numbers are given to tensors, and shared by nothing: a view without a gradient has its base's. */
+std::uint64_t mark_of(const c10::TensorImpl *impl, const AutogradMeta *meta)
+{
+    std::uint64_t mark = marked(const_cast<c10::TensorImpl *>(impl), false);
+    if (mark == 0 && meta != nullptr && meta->is_view_) {
+        const auto *view = static_cast<const DifferentiableViewMeta *>(meta);
+        const at::Tensor *base = view->has_bw_view() ? &view->get_backward_view().base_ : nullptr;
+        mark = base != nullptr && base->defined() ? marked(base->unsafeGetTensorImpl(), false) : 0;
+    }
+    return mark;
+}
+
 /* Fills in what SavedVariable::unpack() looks at, in its terms. */
 void read_saved(const SavedVariable &saved, tgd_torch_saved *out)
 {
@@ -138,6 +151,9 @@ void read_saved(const SavedVariable &saved, tgd_torch_saved *out)
         set(out->flags, TGD_SV_METADATA_DIFFERS, !leaf && differs_from_grad_fn(*impl, *meta, out->tensor.flags));
     }
     set(out->flags, TGD_SV_HAS_GRAD_FN, has_grad_fn);
+    if (!has_grad_fn && !hooks && (out->tensor.flags & TGD_TENSOR_DEFINED) != 0) {
+        out->mark = mark_of(impl, meta);
+    }
     if (hooks) {
         read_hooked(saved, out);
     }

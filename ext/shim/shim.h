@@ -145,6 +145,7 @@ typedef struct tgd_torch_saved {
     const void *hooks;    /* with TGD_SV_HOOKS: for tgd_torch_python.packed, during the visit */
     uint64_t identity;    /* with hooks: of the tensor that was packed, where another node made it; else 0 */
     uint64_t leaf;        /* with hooks: address of the leaf that was packed, where it requires grad; else 0 */
+    uint64_t mark;        /* the number that a recorder gave this tensor, or the one it is a view of; else 0 */
     tgd_torch_tensor_info tensor; /* flags 0 where there is none to look at */
 } tgd_torch_saved;
 
