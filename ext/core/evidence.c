@@ -332,6 +332,9 @@ tgd_status tgd_judge_record(tgd_report *report, tgd_error *err)
         status = locate_refusal(&evidence);
     }
     if (status == TGD_OK) {
+        status = tgd_find_forward(&evidence);
+    }
+    if (status == TGD_OK) {
         fall_back(report);
     }
     tgd_evidence_close(&evidence);

@@ -65,5 +65,7 @@ tgd_status tgd_find_foreign(tgd_evidence *evidence);
 tgd_status tgd_find_custom(tgd_evidence *evidence);
 /* Where the way from parameters to the roots was cut. */
 tgd_status tgd_find_cuts(tgd_evidence *evidence);
+/* Where the forward made the NaN or infinity that a root shows (forward.c). */
+tgd_status tgd_find_forward(tgd_evidence *evidence);
 
 #endif

@@ -8,6 +8,10 @@
 #include "shim.h"
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum tgd_finite {
     TGD_FINITE = 0,
     TGD_NOT_FINITE,
@@ -29,4 +33,7 @@ tgd_finite tgd_finite_look(const tgd_torch_tensor_info *tensor, unsigned turn);
    Only for what is readable. */
 void tgd_finite_count(const tgd_torch_tensor_info *tensor, int64_t *n_nan, int64_t *n_inf);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

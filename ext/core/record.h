@@ -57,6 +57,8 @@ enum {
     TGD_OP_MADE = 1u << 8,        /* of an op in a backward that makes a graph: maker_nr and maker_thread are set */
     TGD_OP_MASKS = 1u << 9,       /* of a write under saved-tensor hooks: it multiplied by zeros and ones alone */
     TGD_OP_KEEPS_SIGN = 1u << 10, /* the same: by nothing below zero */
+    TGD_OP_NAN_OUT = 1u << 11,    /* what it gave held NaN */
+    TGD_OP_INF_OUT = 1u << 13,    /* the same of infinity */
     TGD_OP_MARK = 1u << 12        /* of a write: none at all, a step() or zero_grad() of an optimizer began here */
 };
 

@@ -497,6 +497,7 @@ void tgd_report_free(tgd_report *report)
     }
     free(report->sources);
     free(report->operands);
+    free(report->node_forward);
     free(report->node_where);
     free(report->node_op);
     free(report->node_made_by);

@@ -92,6 +92,7 @@ struct tgd_report {
     uint32_t *node_where;          /* Owned, per node: where the forward made it, in sources or TGD_NONE; or NULL */
     const char **node_op;          /* Owned, per node: the op that made it, for ever, or NULL; or NULL */
     tgd_node *node_made_by;        /* Owned, per node: whose backward made it, TGD_NONE, or TGD_NODE_ELSEWHERE; or NULL */
+    uint16_t *node_forward;        /* Owned, per node: what its op gave in the forward, TGD_OP_NAN_OUT and so on; or NULL */
     tgd_place_resolver resolve;
     tgd_value_row *values;         /* Owned: what is not finite, in the order of the request */
     char *raised, *occasion;       /* Owned, or NULL: as in tgd_values */

@@ -225,7 +225,7 @@ static void follow(tgd_triage *t)
 }
 
 /* Was it multiplied by a tensor of one float32? A number in Python becomes a float64. */
-static bool by_tensor(const tgd_graph *graph, tgd_node v)
+bool tgd_by_scale(const tgd_graph *graph, tgd_node v)
 {
     const tgd_node_row *node = &graph->nodes[v];
     for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved; s++) {
@@ -256,7 +256,7 @@ static void find_scale(tgd_triage *t)
     }
     int exponent;
     const double scale = sent->values.absmax / row->gradient.absmax;
-    if (scale >= LEAST_SCALE && by_tensor(&report->graph, root) && frexp(scale, &exponent) == 0.5) {
+    if (scale >= LEAST_SCALE && tgd_by_scale(&report->graph, root) && frexp(scale, &exponent) == 0.5) {
         t->scale = scale;
     }
 }

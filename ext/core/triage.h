@@ -50,7 +50,8 @@ tgd_status tgd_judge_measures(tgd_report *report, tgd_error *err);
 
 /* ---- what saved tensors held (triage_operands.c) ---- */
 
-enum { TGD_OPERAND_NAN = 1u << 0, TGD_OPERAND_INF = 1u << 1, TGD_OPERAND_ZERO = 1u << 2 /* where that matters */ };
+enum { TGD_OPERAND_NAN = 1u << 0, TGD_OPERAND_INF = 1u << 1, TGD_OPERAND_ZERO = 1u << 2, /* where that matters */
+       TGD_OPERAND_FINITE = 1u << 3 /* looked at, and finite */ };
 
 /* Fills the report's operands while its tensors are alive, for a backward that a recorder sees. */
 tgd_status tgd_read_operands(tgd_report *report, tgd_error *err);
@@ -61,6 +62,19 @@ uint8_t tgd_operands_of(const tgd_report *report, tgd_node v, bool results);
 bool tgd_minds_zeros(const tgd_report *report, tgd_node v);
 /* Of v and of what it was computed from: the node that ran first in the forward and saved what is so; TGD_NONE. */
 tgd_status tgd_forward_birth(tgd_node *out, const tgd_report *report, tgd_node v, uint8_t what, tgd_error *err);
+
+/* ---- what the forward gave (forward.c) ---- */
+
+/* The node whose op was the first to give NaN (nan) or infinity on the way to v, each op on it passing that on; v itself
+   where it is; TGD_NONE where v's op gave none, or that is not known. */
+tgd_status tgd_forward_origin(tgd_node *out, const tgd_report *report, tgd_node v, bool nan, tgd_error *err);
+/* The same for the NaN that v was computed from, back to the infinity that it was made of. */
+tgd_status tgd_forward_culprit(tgd_node *out, const tgd_report *report, tgd_node v, tgd_error *err);
+/* Can its forward make what is not finite of finite numbers, as far as its class tells? What to do, or NULL. */
+bool tgd_makes_nonfinite(const tgd_report *report, tgd_node v);
+const char *tgd_nonfinite_hint(const tgd_report *report, tgd_node v);
+/* Is it the product with a loss scaler's factor? (triage.c) */
+bool tgd_by_scale(const tgd_graph *graph, tgd_node v);
 
 /* ---- its parts ---- */
 

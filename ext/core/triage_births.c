@@ -115,6 +115,12 @@ bool tgd_minds_zeros(const tgd_report *report, tgd_node v)
     return is != NULL && is->at_zero;
 }
 
+const char *tgd_nonfinite_hint(const tgd_report *report, tgd_node v)
+{
+    const cause *is = cause_of(report, v);
+    return is == NULL ? NULL : is->hint;
+}
+
 /* ---- what came in wrong ---- */
 
 /* Of a product: the edges whose gradient is computed from the other operands. */
@@ -122,6 +128,12 @@ static bool is_product(const tgd_report *report, tgd_node v)
 {
     const char *name = tgd_node_class(report, v);
     return (tgd_node_role(report, v) & TGD_ROLE_LINEAR) || strncmp(name, "MulBackward", 11) == 0;
+}
+
+bool tgd_makes_nonfinite(const tgd_report *report, tgd_node v)
+{
+    const cause *is = cause_of(report, v);
+    return is != NULL && is->makes && !is_product(report, v);
 }
 
 /* The nearest op behind edge k of v that can make what is not finite, or TGD_NONE. */
@@ -157,6 +169,9 @@ static tgd_node guilty(const tgd_triage *t, tgd_node v)
     const tgd_report *report = t->report;
     const tgd_node_row *node = &report->graph.nodes[v];
     tgd_node first;
+    if (tgd_forward_culprit(&first, report, v, NULL) == TGD_OK && first != TGD_NONE) {
+        return first;
+    }
     if (tgd_forward_birth(&first, report, v, TGD_OPERAND_NAN, NULL) == TGD_OK && first != TGD_NONE) {
         if (tgd_operands_of(report, first, false) & TGD_OPERAND_NAN) { /* it was given one */
             tgd_node maker = TGD_NONE;

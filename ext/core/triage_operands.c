@@ -56,13 +56,14 @@ static uint8_t look(const tgd_graph *graph, const tgd_saved_row *saved, bool zer
     tgd_strided values = {0};
     tgd_statistics s;
     if (!elements_at(graph, saved, &values) || (!zeros && !tgd_strided_nonfinite(&values))) {
-        return 0;
+        return values.data == NULL ? 0 : TGD_OPERAND_FINITE;
     }
     if (!tgd_statistics_of(&s, &values, NULL)) {
         return 0;
     }
     return (uint8_t)((s.n_nan > 0 ? TGD_OPERAND_NAN : 0) | (s.n_inf > 0 ? TGD_OPERAND_INF : 0) |
-                     (s.n_zero > 0 ? TGD_OPERAND_ZERO : 0));
+                     (s.n_zero > 0 ? TGD_OPERAND_ZERO : 0) |
+                     (s.n_nan == 0 && s.n_inf == 0 ? TGD_OPERAND_FINITE : 0));
 }
 
 tgd_status tgd_read_operands(tgd_report *report, tgd_error *err)

@@ -18,6 +18,7 @@
 #include "checksum.h"
 #include "compat.h"
 #include "factors.h"
+#include "forward_values.h"
 #include "gradients.h"
 #include "identity.h"
 #include "op_table.h"
@@ -222,6 +223,9 @@ void op_ended(const at::RecordFunction &fn)
         t.op.flags |= TGD_OP_THREW;
     } else if (t.live) {
         outputs_of(fn, t);
+    }
+    if (!threw && t.live && t.backward == 0) {
+        t.op.flags |= nonfinite_flags(fn);
     }
     if (!threw && t.live && (t.op.flags & TGD_OP_GRAD_MODE) && checksums_wanted()) {
         sum_outputs(t, fn);
