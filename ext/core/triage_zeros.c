@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { MOST_CUTS = 8 };
+#define LEAST_HALF 2.98e-8 /* half of the smallest float16: what is below becomes zero */
 #define FADED 1e-30 /* near the smallest float32: no cut, the end of a long way down */
 
 static bool zero(const tgd_statistics *s)
@@ -111,15 +112,48 @@ static const char *hint_of(const char *name, bool underflow, bool squash)
     return "look at what this op selects: here it lets none of the values through";
 }
 
+/* Did an op that draws at random fill this tensor: a layer that is dropped for one step? */
+static bool is_drawn(const tgd_report *report, const tgd_saved_row *saved)
+{
+    const uint64_t storage = saved->storage == TGD_NONE ? 0 : report->graph.storages[saved->storage].address;
+    for (uint32_t i = 0; report->record != NULL && storage != 0 && i < report->record->n_writes; i++) {
+        const tgd_write_row *write = &report->record->writes[i];
+        if (write->storage == storage &&
+            (strstr(write->name, "bernoulli_") != NULL || strstr(write->name, "floor_") != NULL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does v send float16, and what it receives is so small that a mean, or a product with a number, is below the type? */
+static bool fades_in_half(const tgd_triage *t, tgd_node v)
+{
+    const tgd_graph *graph = &t->report->graph;
+    const tgd_node_row *node = &graph->nodes[v];
+    const char *name = tgd_node_class(t->report, v);
+    const tgd_node to = node->n_edges == 0 ? TGD_NONE : graph->edges[node->first_edge].to;
+    if (to == TGD_NONE || graph->nodes[to].n_inputs == 0 ||
+        strcmp(tgd_torch_dtype_name(graph->inputs[graph->nodes[to].first_input].dtype), "float16") != 0) {
+        return false;
+    }
+    const double most = t->measures->nodes[v].gradient.absmax;
+    const int64_t n = tgd_graph_numel(graph, graph->inputs[graph->nodes[to].first_input].shape);
+    return strncmp(name, "MeanBackward", 12) == 0 && n > 0 && most / (double)n < LEAST_HALF;
+}
+
 /* A product with a tensor of zeros that nobody learns: a mask that lets nothing through. */
 static bool is_mask(const tgd_triage *t, tgd_node v)
 {
     const tgd_graph *graph = &t->report->graph;
     const tgd_node_row *node = &graph->nodes[v];
+    const char *op = t->report->node_op == NULL ? NULL : t->report->node_op[v];
+    const bool drops = op != NULL && strstr(op, "dropout") != NULL; /* dropout(p=1) multiplies by one zero */
     bool other = false, learns = false;
     for (uint32_t s = node->first_saved; s < node->first_saved + node->n_saved; s++) {
         const tgd_saved_row *saved = &graph->saved[s];
-        other = other || (saved->tensor != 0 && tgd_graph_numel(graph, saved->shape) > 1);
+        const bool several = tgd_graph_numel(graph, saved->shape) > 1;
+        other = other || (saved->tensor != 0 && (several || drops) && !is_drawn(t->report, saved));
     }
     for (uint32_t k = 1; k < node->n_edges; k++) {
         learns = learns || (graph->edges[node->first_edge].to != TGD_NONE &&
@@ -134,7 +168,7 @@ static tgd_status judge_cut(tgd_triage *t, const cut *c, bool alive)
     const char *name = tgd_node_class(t->report, c->v);
     const uint32_t role = tgd_node_role(t->report, c->v);
     const bool squash = (role & TGD_ROLE_SQUASH) != 0;
-    const bool underflow = narrows(t, c->v);
+    const bool underflow = narrows(t, c->v) || fades_in_half(t, c->v);
     if (!underflow && in->absmax < FADED) {
         return TGD_OK; /* it had grown so small on its way: triage_flow.c */
     }

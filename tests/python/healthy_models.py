@@ -276,3 +276,32 @@ def large_embedding_sparse():
 @model
 def large_matmul():
     return classify(nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 10)))
+
+
+@model
+def stochastic_depth():
+    """Whole layers are dropped, now and then all samples of a small batch at once."""
+    layers, head = nn.ModuleList(nn.Linear(64, 64) for _ in range(4)), nn.Linear(64, 10)
+    x, y = digits(2)
+
+    def step(i):
+        h = x
+        for layer in layers:
+            keep = torch.empty(2, 1).bernoulli_(0.6)
+            h = h + F.relu(layer(h)) * keep.div_(0.6)
+        return F.cross_entropy(head(h), y)
+    return nn.ModuleList([layers, head]), step
+
+
+@model
+def loss_scaled_by_hand():
+    """As amp.GradScaler does: a power of two, warm-up and all."""
+    net, step = mlp()
+    return net, lambda i: step(i) * torch.tensor(2.0 ** 16)
+
+
+@model
+def learning_rate_warm_up_converged():
+    net = nn.Linear(64, 10)
+    x, y = digits(24)
+    return net, lambda i: F.cross_entropy(net(x) * min(1 + i, 30), y)

@@ -174,6 +174,29 @@ def test_births_are_named_at_the_node_that_makes_them(name):
     assert not torch.isfinite(w.grad).all()  # plain PyTorch agrees
 
 
+def test_dropout_of_everything_is_named_and_a_layer_dropped_by_chance_is_not():
+    torch.manual_seed(12)
+    first, head, x = nn.Linear(6, 6), nn.Linear(6, 2), torch.randn(5, 6)
+    params = nn.ModuleList([first, head])
+    finding = the(look(lambda: (head(F.dropout(first(x), 1.0)) - 1).square().mean(), params), "zero-gradient")
+    assert finding.op == "dropout" and finding.node.name == "MulBackward0" and not first.weight.grad.any()
+    report = look(lambda: (head(first(x) * torch.empty(5, 1).bernoulli_(0.0)) - 1).square().mean(), params)
+    assert not loud(report)
+
+
+def test_a_mean_in_float16_of_a_tiny_gradient_underflows():
+    torch.manual_seed(13)
+    net, scale = nn.Linear(64, 64).half(), nn.Parameter(torch.ones((), dtype=torch.half))
+    x = torch.randn(64, 64).half()
+
+    def step(factor):
+        return (net(x).square().mean() * scale * factor).float()
+    finding = the(look(lambda: step(1e-5), {"weight": net.weight, "scale": scale}), "gradient-underflow")
+    assert finding.node.name == "MeanBackward0" and finding.parameter == "weight" and not net.weight.grad.any()
+    net.weight.grad = None
+    assert not loud(look(lambda: step(1.0), {"weight": net.weight, "scale": scale})) and net.weight.grad.any()
+
+
 def test_a_hinge_that_is_satisfied_is_no_dead_unit():
     net = nn.Linear(3, 1)
     x = torch.randn(5, 3)

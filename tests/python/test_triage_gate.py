@@ -1,5 +1,5 @@
 """Healthy models get no warning from the triage: cold, in training, and when there is nothing left to learn. The long
-form (TGD_GATE_STEPS=200) looks at every step."""
+form (TGD_LONG=1: 200 steps; TGD_GATE_STEPS: as many) looks at every step."""
 import os
 
 import pytest
@@ -8,7 +8,7 @@ import torchgraphdbg as tgd
 
 from healthy_models import MODELS
 
-LONG = int(os.environ.get("TGD_GATE_STEPS", "0"))
+LONG = int(os.environ.get("TGD_GATE_STEPS", "200" if os.environ.get("TGD_LONG") == "1" else "0"))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
