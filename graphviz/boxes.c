@@ -1,5 +1,6 @@
 #include "boxes.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MOST_BIG_FLAGS = 4 };
@@ -22,6 +23,33 @@ void tgd_quantity(tgd_text *text, int64_t n)
         }
     }
     tgd_text_printf(text, "%lld", (long long)n);
+}
+
+tgd_colour tgd_heat(const tgd_units *units, const tgd_unit_measure *measure)
+{
+    if (measure->rms <= 0 || !isfinite(measure->rms) || measure->nan || measure->inf) {
+        return measure->rms == 0 ? TGD_COLOUR_H0 : TGD_COLOUR_NODE;
+    }
+    double step = fmax(1, (units->highest - units->lowest) / 6);
+    double shades = floor((units->highest - log10(measure->rms)) / step + 0.25);
+    return (tgd_colour)(TGD_COLOUR_H6 - (int)fmin(6, fmax(0, shades)));
+}
+
+void tgd_rms_phrase(tgd_text *text, const tgd_unit_measure *measure)
+{
+    if (measure->nan || measure->inf) {
+        tgd_text_str(text, measure->nan ? "NaN" : "inf");
+    } else if (measure->rms > 0 && isfinite(measure->rms)) {
+        int exponent = (int)floor(log10(measure->rms));
+        long tenths = lround(measure->rms / pow(10, exponent) * 10);
+        if (tenths >= 100) {
+            tenths = 10;
+            exponent++;
+        }
+        tgd_text_printf(text, "%ld.%lde%d", tenths / 10, tenths % 10, exponent);
+    } else if (measure->rms == 0) {
+        tgd_text_str(text, "0");
+    }
 }
 
 /* "saved result", "saved_tensors[0]" */
@@ -134,7 +162,7 @@ void tgd_boxes_measure(tgd_box_place *places, const tgd_fold *fold)
         *place = (tgd_box_place){.w = TGD_BOX_WIDTH, .h = TGD_BOX_HEIGHT};
         if (tgd_box_is_flagged(fold, b)) {
             place->w = big ? TGD_FLAG_WIDTH : TGD_BOX_WIDE;
-            place->h = big ? TGD_FLAG_HEIGHT : TGD_FLAG_SMALL;
+            place->h = (big ? TGD_FLAG_HEIGHT : TGD_FLAG_SMALL) + (big && box->n_leaves > 0 ? TGD_BOX_LEAVES : 0);
         } else if (box->form == TGD_FOLD_REPEAT) {
             place->w = TGD_BOX_WIDE;
             place->h += 4;
@@ -144,6 +172,9 @@ void tgd_boxes_measure(tgd_box_place *places, const tgd_fold *fold)
             place->behind = 4;
         } else if (box->n_leaves > 0) {
             place->h += TGD_BOX_LEAVES;
+        }
+        if (fold->units->measured != NULL && !tgd_box_is_flagged(fold, b)) {
+            place->h += TGD_BOX_TIME + (box->form != TGD_FOLD_ONE ? TGD_BOX_LEAVES : 0);
         }
     }
 }
@@ -223,8 +254,62 @@ static void draw_title(tgd_text *out, double x, double y, const char *s, tgd_col
     tgd_svg_label(out, x, y, s, (tgd_type){size, TGD_BOLD, ink}, TGD_START, w);
 }
 
-static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box *box, const tgd_box_place *place)
+/* Has a flagged box a name that says more than its op? */
+static bool units_name_it(const tgd_fold *fold, uint32_t index)
 {
+    return fold->units->named[fold->boxes[index].first_unit] != 0;
+}
+
+/* What was measured: the gradient's size to the right of the title, time below it, and a bar against the longest.
+   Returns how much of the title's line it takes. */
+static double draw_measure(tgd_text *out, const tgd_fold *fold, uint32_t index, double x, double y, double w, double h,
+                           tgd_colour ink)
+{
+    tgd_unit_measure measure;
+    tgd_text words;
+    const tgd_fold_box *box = &fold->boxes[index];
+    if (!tgd_fold_box_measure(&measure, fold, index)) {
+        return 0;
+    }
+    uint64_t longest = 1;
+    for (uint32_t b = 0; b < fold->n_boxes; b++) {
+        tgd_unit_measure other;
+        tgd_fold_box_measure(&other, fold, b);
+        longest = other.ns > longest ? other.ns : longest;
+    }
+    bool one = box->form == TGD_FOLD_ONE;
+    tgd_colour size_ink = measure.nan || measure.inf ? TGD_COLOUR_ERR_TEXT : ink;
+    tgd_text_init(&words, NULL, NULL);
+    tgd_rms_phrase(&words, &measure);
+    double used = 0;
+    if (words.n > 0 && one) {
+        used = 8 + tgd_svg_label(out, x + 10 + w, y + 18, tgd_svg_words(out, &words),
+                                 (tgd_type){11, TGD_MONO, size_ink}, TGD_END, 60);
+    } else if (words.n > 0) {
+        tgd_text line;
+        tgd_text_init(&line, NULL, NULL);
+        tgd_text_str(&line, "worst ");
+        tgd_text_str(&line, tgd_svg_words(out, &words));
+        tgd_svg_label(out, x + 10, y + 49, tgd_svg_words(out, &line), (tgd_type){11, TGD_SANS, size_ink}, TGD_START, w / 2);
+        tgd_text_drop(&line);
+    }
+    tgd_text_drop(&words);
+    if (measure.ns > 0) {
+        tgd_text_init(&words, NULL, NULL);
+        tgd_text_duration(&words, measure.ns);
+        tgd_svg_label(out, x + 10 + w, one ? y + 33 : y + 49, tgd_svg_words(out, &words), (tgd_type){11, TGD_SANS, ink},
+                      TGD_END, w / 2);
+        tgd_text_drop(&words);
+        tgd_svg_rect(out, x + 10, y + h - 9, w, 4, 2, (tgd_pen){.fill = TGD_COLOUR_TRACK});
+        tgd_svg_rect(out, x + 10, y + h - 9, fmax(2, w * (double)measure.ns / (double)longest), 4, 2,
+                     (tgd_pen){.fill = TGD_COLOUR_TIME});
+    }
+    return used;
+}
+
+static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_box_place *place)
+{
+    const tgd_fold_box *box = &fold->boxes[index];
     const tgd_report *report = fold->units->report;
     const tgd_graph *graph = &report->graph;
     tgd_tone tone = tgd_tone_of(worst(box));
@@ -237,7 +322,11 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box
     draw_marks(out, box, x + 18, y + 16, 10);
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
-    tgd_node_phrase(&words, report, box->lead);
+    if (box->module != TGD_NONE && units_name_it(fold, index)) {
+        tgd_fold_title(&words, fold, index);
+    } else {
+        tgd_node_phrase(&words, report, box->lead);
+    }
     draw_title(out, x + 10 + marks, y + 21, tgd_svg_words(out, &words), TGD_COLOUR_INK, w - marks);
     tgd_text_drop(&words);
 
@@ -293,10 +382,10 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, const tgd_fold_box
         tgd_text_str(&words, why);
     }
     tgd_svg_paragraph(out, x + 10, y + 70, 14, tgd_svg_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
-                      box->n_leaves > 0 ? 1 : 2);
+                      2);
     tgd_text_drop(&words);
     if (box->n_leaves > 0) {
-        draw_leaves(out, fold, box, x + 10, y + 85, w, TGD_COLOUR_INK2);
+        draw_leaves(out, fold, box, x + 10, y + 99, w, TGD_COLOUR_INK2);
     }
 }
 
@@ -315,7 +404,10 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
     bool never = box->state == TGD_FOLD_NEVER;
     tgd_colour stroke = never ? TGD_COLOUR_MUTE : TGD_COLOUR_EDGE;
     tgd_colour ink = never ? TGD_COLOUR_INK3 : TGD_COLOUR_INK;
-    tgd_colour ink2 = never ? TGD_COLOUR_INK3 : TGD_COLOUR_INK2;
+    tgd_unit_measure measure;
+    bool heated = tgd_fold_box_measure(&measure, fold, index);
+    /* on a heated fill only ink has the contrast to be read */
+    tgd_colour ink2 = never ? TGD_COLOUR_INK3 : heated ? TGD_COLOUR_INK : TGD_COLOUR_INK2;
     double x = place->x - place->w / 2;
     double y = place->y - place->h / 2;
     double w = place->w - 20;
@@ -324,8 +416,10 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
                      (tgd_pen){TGD_COLOUR_BEHIND, TGD_COLOUR_MUTE, 1, NULL});
     }
     tgd_svg_rect(out, x, y, place->w, place->h, 7,
-                 (tgd_pen){never ? TGD_COLOUR_FRAME : TGD_COLOUR_NODE, stroke, 1, NULL});
-    double right = x + 10 + w;
+                 (tgd_pen){never ? TGD_COLOUR_FRAME : heated ? tgd_heat(fold->units, &measure) : TGD_COLOUR_NODE, stroke, 1,
+                           NULL});
+    double taken = draw_measure(out, fold, index, x, y, w, place->h, ink);
+    double right = x + 10 + w - taken;
     if (box->form == TGD_FOLD_REPEAT) {
         tgd_text pill;
         tgd_text_init(&pill, NULL, NULL);
@@ -345,7 +439,8 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
     double used = 0;
     if (box->form == TGD_FOLD_ONE) {
         lead_shape(&words, fold, box);
-        tgd_svg_label(out, x + 10, y + 33, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, ink2}, TGD_START, w);
+        tgd_svg_label(out, x + 10, y + 33, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, ink2}, TGD_START,
+                      measure.ns > 0 ? w - 58 : w);
     } else {
         if (box->n_elements > 0) {
             tgd_text amount;
@@ -379,7 +474,7 @@ void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd
 {
     tgd_text_str(out, "<g class=\"node\">\n");
     if (tgd_box_is_flagged(fold, index)) {
-        draw_flagged(out, fold, &fold->boxes[index], place);
+        draw_flagged(out, fold, index, place);
     } else {
         draw_plain(out, fold, index, place);
     }

@@ -15,6 +15,11 @@ bool tgd_box_is_flagged(const tgd_fold *fold, uint32_t box);
 /* "saved result v0, now v1": a finding in a few words, as they stand in its box and as its heading. */
 void tgd_finding_phrase(tgd_text *text, const tgd_report *report, uint32_t finding);
 
+/* Fill for a gradient of this size: from TGD_COLOUR_H6 (as large as any) down to H0, a decade or more a shade. */
+tgd_colour tgd_heat(const tgd_units *units, const tgd_unit_measure *measure);
+/* "2.7e-8", "NaN", "0", "" where it is not known */
+void tgd_rms_phrase(tgd_text *text, const tgd_unit_measure *measure);
+
 /* "590 k", "11.2 M": a number of elements */
 void tgd_quantity(tgd_text *text, int64_t n);
 

@@ -34,7 +34,16 @@
     X(OK_TEXT, "ok", "00664a", "63d8ad")     \
     X(OK_STROKE, "oks", "12946d", "2fae84")  \
     X(OK_FILL, "okn", "0b7d5b", "12805f")    \
-    X(OK_TINT, "okt", "e6f6f0", "0f2a22")
+    X(OK_TINT, "okt", "e6f6f0", "0f2a22")    \
+    X(H0, "h0", "fbfdff", "1b242e")          \
+    X(H1, "h1", "e6f1fb", "1b3045")          \
+    X(H2, "h2", "cfe4f7", "1c3c5b")          \
+    X(H3, "h3", "b4d5f2", "1d4871")          \
+    X(H4, "h4", "97c4ec", "1f5588")          \
+    X(H5, "h5", "7ab2e4", "21629f")          \
+    X(H6, "h6", "5f9fdb", "246eb3")          \
+    X(TIME, "time", "a34d86", "d07fb4")      \
+    X(TRACK, "track", "eadbe5", "4a2a40")
 
 typedef enum tgd_colour {
     TGD_COLOUR_NONE = 0,
@@ -75,7 +84,8 @@ enum {
     TGD_SIDE_WIDTH = 496,
     TGD_BANNER_HEIGHT = 136,
     TGD_FOOTER_Y = 986,
-    TGD_PANELS_END = 962
+    TGD_PANELS_END = 962,
+    TGD_TIMELINE_HEIGHT = 142
 };
 
 /* Boxes of the graph, in its own units. */
@@ -84,6 +94,7 @@ enum {
     TGD_BOX_WIDE = 190,   /* a repeat, or one of many findings */
     TGD_BOX_HEIGHT = 42,
     TGD_BOX_LEAVES = 14,  /* more, where leaves are named */
+    TGD_BOX_TIME = 6,     /* more, where backward was timed */
     TGD_FLAG_WIDTH = 232,
     TGD_FLAG_HEIGHT = 92,
     TGD_FLAG_SMALL = 58

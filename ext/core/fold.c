@@ -364,7 +364,10 @@ static tgd_status make(tgd_units *units, scratch *s, tgd_error *err)
     gather_members(units, s, n_order);
     link_units(units, s);
     status = mark_units(units, s, err);
-    return status != TGD_OK ? status : tgd_units_name(units, s->consumer, err);
+    if (status == TGD_OK) {
+        status = tgd_units_name(units, s->consumer, err);
+    }
+    return status != TGD_OK ? status : tgd_units_measure(units, err);
 }
 
 tgd_status tgd_units_make(tgd_units *out, const tgd_report *report, tgd_error *err)
@@ -397,5 +400,6 @@ void tgd_units_clear(tgd_units *units)
     free(units->modules);
     free(units->number);
     free(units->is_view);
+    free(units->measured);
     *units = (tgd_units){0};
 }

@@ -20,6 +20,14 @@ typedef struct tgd_module_row {
     uint32_t n_children;
 } tgd_module_row;
 
+/* What was measured of one unit, or of a box. */
+typedef struct tgd_unit_measure {
+    double rms;      /* of the gradient that its op received; of a box the worst; 0: all zero; -1: not known */
+    double leaf_rms; /* the largest of its parameters' gradients, or -1 */
+    uint64_t ns;     /* in its nodes and its leaves */
+    bool nan, inf;   /* among those gradients */
+} tgd_unit_measure;
+
 typedef struct tgd_units {
     const tgd_report *report; /* Borrowed */
     uint32_t n;
@@ -39,6 +47,10 @@ typedef struct tgd_units {
     uint32_t *number;       /* Owned, per finding: 1, 2, ... over groups and severities, as the text report counts */
     uint32_t n_numbers;
     bool *is_view;          /* Owned, per type */
+    tgd_unit_measure *measured; /* Owned, per unit; or NULL: backward was not measured */
+    double lowest, highest; /* log10 of all rms and leaf_rms that are neither zero nor infinite */
+    uint64_t total_ns;
+    uint32_t n_measured;    /* units whose gradient is known */
 } tgd_units;
 
 /* Needs the report for as long as it lives. */
@@ -105,6 +117,9 @@ typedef struct tgd_fold {
 tgd_status tgd_fold_make(tgd_fold *out, const tgd_units *units, uint32_t budget, tgd_error *err);
 void tgd_fold_clear(tgd_fold *fold);
 
+/* False where backward was not measured. */
+bool tgd_fold_box_measure(tgd_unit_measure *out, const tgd_fold *fold, uint32_t box);
+
 /* ---- words ---- */
 
 /* Length of "Addmm" in "AddmmBackward0". */
@@ -126,6 +141,8 @@ void tgd_fold_leaf(tgd_text *text, const tgd_units *units, uint32_t leaf);
    scratch, one entry a node. */
 uint32_t tgd_fold_order(const tgd_graph *graph, tgd_node *order, uint32_t *waiting, tgd_node *heap);
 tgd_status tgd_units_name(tgd_units *units, const uint32_t *consumer, tgd_error *err);
+/* Fills in measured and what follows it. */
+tgd_status tgd_units_measure(tgd_units *units, tgd_error *err);
 /* The child of `above` on the way to `module`, TGD_NONE where module is not below it. */
 uint32_t tgd_module_below(const tgd_units *units, uint32_t above, uint32_t module);
 
