@@ -150,10 +150,10 @@ static double draw_findings(tgd_text *out, const tgd_units *units, const groups 
     double used = 0;
     uint32_t shown = 0;
     uint32_t n_full = 0;
-    for (uint32_t full = 3; full > 0; full--) { /* rather more findings than more words */
+    for (uint32_t full = 4; full-- > 0;) { /* rather more findings than more words */
         double h;
         uint32_t fits = fit_entries(out, units, g, full, most, &h);
-        if (fits > shown) {
+        if (fits > shown || used > most) {
             shown = fits;
             used = h;
             n_full = full;

@@ -2,6 +2,7 @@
 #include "documents.h"
 #include "graph_panel.h"
 #include "side_panels.h"
+#include "timeline_panel.h"
 
 #include <math.h>
 #include <string.h>
@@ -57,6 +58,19 @@ static void write_action(tgd_text *text, const tgd_report *report)
     }
 }
 
+/* Of the verdict without "(and 2 more errors)": the line above it counts them. */
+static size_t verdict_length(const char *verdict)
+{
+    size_t n = strlen(verdict);
+    const char *more = NULL;
+    for (const char *at = strstr(verdict, " (and "); at != NULL; at = strstr(at + 1, " (and ")) {
+        more = at;
+    }
+    bool counted = more != NULL && n > 0 && verdict[n - 1] == ')' && strchr(more, ')') == verdict + n - 1 &&
+                   strstr(more, " more") != NULL;
+    return counted ? (size_t)(more - verdict) : n;
+}
+
 /* Returns the banner's height. */
 static double draw_banner(tgd_text *out, const tgd_report *report)
 {
@@ -67,12 +81,16 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     double x = TGD_MARGIN;
     double y = TGD_TOP;
     double size = 34;
-    size_t n = strlen(report->verdict);
-    while (size > 30 && tgd_style_width(report->verdict, n, size, TGD_BOLD) > TEXT_W) {
+    tgd_text said;
+    tgd_text_init(&said, NULL, NULL);
+    tgd_text_bytes(&said, report->verdict, verdict_length(report->verdict));
+    const char *verdict = tgd_svg_words(out, &said);
+    size_t n = strlen(verdict);
+    while (size > 30 && tgd_style_width(verdict, n, size, TGD_BOLD) > TEXT_W) {
         size -= 2;
     }
     tgd_type verdict_type = {size, TGD_BOLD, TGD_COLOUR_INK};
-    size_t verdict_lines = tgd_svg_paragraph(NULL, 0, 0, 0, report->verdict, verdict_type, TEXT_W, 2);
+    size_t verdict_lines = tgd_svg_paragraph(NULL, 0, 0, 0, verdict, verdict_type, TEXT_W, 2);
     tgd_text action;
     tgd_text_init(&action, NULL, NULL);
     write_action(&action, report);
@@ -86,7 +104,9 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_svg_icon(out, x + 62, y + h / 2, healthy ? NULL : &severity, 30);
     tgd_text over;
     tgd_text_init(&over, NULL, NULL);
-    tgd_text_str(&over, "predicted without running backward   ·   ");
+    tgd_text_str(&over, report->measures != NULL ? "measured in this backward   ·   "
+                        : report->attempted      ? "seen before this backward   ·   "
+                                                 : "predicted without running backward   ·   ");
     count_findings(&over, report);
     tgd_svg_begin_line(out, TEXT_X, y + 31);
     tgd_svg_piece(out, healthy ? "OK" : error ? "ERROR" : "WARNING", (tgd_type){14, TGD_BOLD, tone.text},
@@ -95,7 +115,8 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_svg_piece(out, tgd_svg_words(out, &over), (tgd_type){14, TGD_SANS, TGD_COLOUR_INK2}, 900);
     tgd_svg_end_line(out);
     tgd_text_drop(&over);
-    tgd_svg_paragraph(out, TEXT_X, y + 72, 38, report->verdict, verdict_type, TEXT_W, 2);
+    tgd_svg_paragraph(out, TEXT_X, y + 72, 38, verdict, verdict_type, TEXT_W, 2);
+    tgd_text_drop(&said);
     double at = y + 112 + 38 * (double)(verdict_lines > 1);
     if (!healthy) {
         tgd_svg_label(out, TEXT_X, at, "→", (tgd_type){19, TGD_BOLD, tone.text}, TGD_START, 24);
@@ -167,9 +188,16 @@ static tgd_status draw_sheet(tgd_text *out, const tgd_report *report, tgd_error 
     tgd_style_write(out);
     tgd_svg_rect(out, 0, 0, TGD_SHEET_WIDTH, TGD_SHEET_HEIGHT, 0, (tgd_pen){.fill = TGD_COLOUR_BG});
     double y = TGD_TOP + draw_banner(out, report) + TGD_GUTTER;
-    status = tgd_graph_panel_draw(out, &units, TGD_MARGIN, y, TGD_GRAPH_WIDTH, TGD_PANELS_END - y, err);
+    /* where backward raised there is more to see in the graph */
+    bool fails = report->root_fails || report->first_error < report->n_executed;
+    bool timeline = !fails && tgd_timeline_shows(&units);
+    double end = TGD_PANELS_END - (timeline ? TGD_TIMELINE_HEIGHT + TGD_GUTTER : 0);
+    status = tgd_graph_panel_draw(out, &units, TGD_MARGIN, y, TGD_GRAPH_WIDTH, end - y, err);
     if (status == TGD_OK) {
-        status = tgd_side_panels_draw(out, &units, y, TGD_PANELS_END, err);
+        status = tgd_side_panels_draw(out, &units, y, end, err);
+    }
+    if (status == TGD_OK && timeline) {
+        tgd_timeline_panel_draw(out, &units, end + TGD_GUTTER);
     }
     draw_footer(out, report);
     tgd_text_str(out, "</svg>\n");

@@ -12,7 +12,10 @@ enum {
     FACTS_HEIGHT = 136,
     NOTE_HEIGHT = 78,
     BARS = 9,
-    BAR_PITCH = 24
+    BAR_PITCH = 24,
+    FLOW_LEAST = 176,
+    FLOW_MOST = 262,
+    FEWEST_MEASURED = 3
 };
 
 static const tgd_type body_type = {13, TGD_SANS, TGD_COLOUR_INK2};
@@ -204,7 +207,8 @@ static bool is_larger(const tgd_graph *graph, bool by_module, bar share, bar tha
 }
 
 /* The largest shares, by module where there are names and by op where not. Returns how many. */
-static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *units, bool by_module, tgd_error *err)
+static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *units, bool by_module, bool of_time,
+                                 tgd_error *err)
 {
     const tgd_graph *graph = &units->report->graph;
     uint32_t n_keys = by_module ? units->n_modules : graph->n_types;
@@ -223,7 +227,8 @@ static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *u
     for (uint32_t u = 0; u < units->n; u++) {
         uint32_t below = tgd_module_below(units, root, units->module[u]);
         uint32_t key = by_module ? list[below == TGD_NONE ? root : below] : graph->nodes[units->lead[u]].type;
-        for (uint32_t m = units->start[u]; m < units->start[u + 1]; m++) {
+        bytes[key] += of_time ? units->measured[u].ns : 0;
+        for (uint32_t m = units->start[u]; m < units->start[u + 1] && !of_time; m++) {
             const tgd_node_row *row = &graph->nodes[units->members[m]];
             for (uint32_t s = row->first_saved; s < row->first_saved + row->n_saved; s++) {
                 uint32_t storage = graph->saved[s].storage;
@@ -261,16 +266,23 @@ static tgd_status largest_shares(bar *bars, uint32_t *n_bars, const tgd_units *u
     return TGD_OK;
 }
 
-static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, uint32_t n, bool by_module, double y)
+static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, uint32_t n, bool by_module, bool of_time,
+                      double y)
 {
     tgd_summary s;
     tgd_text words;
     double name_width = 40;
     tgd_report_summary(units->report, &s);
     tgd_text_init(&words, NULL, NULL);
-    tgd_text_size(&words, s.saved_bytes);
-    tgd_text_str(&words, by_module ? " held until the graph is freed" : " held until the graph is freed, by op");
-    tgd_svg_panel(out, X, y, W, 44 + BAR_PITCH * (double)n, "Saved for backward", tgd_svg_words(out, &words));
+    if (of_time) {
+        tgd_text_duration(&words, units->total_ns);
+        tgd_text_str(&words, " in all nodes");
+    } else {
+        tgd_text_size(&words, s.saved_bytes);
+        tgd_text_str(&words, by_module ? " held until the graph is freed" : " held until the graph is freed, by op");
+    }
+    const char *title = !of_time ? "Saved for backward" : by_module ? "Time per module" : "Time per op";
+    tgd_svg_panel(out, X, y, W, 44 + BAR_PITCH * (double)n, title, tgd_svg_words(out, &words));
     tgd_text_drop(&words);
     tgd_type name_type = {12.5, TGD_BOLD, TGD_COLOUR_INK};
     for (int pass = 0; pass < 2; pass++) {
@@ -296,10 +308,16 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
                 double length = fmax(2, full * (double)bars[i].bytes / (double)bars[0].bytes);
                 double bx = X + 16 + name_width + 12;
                 tgd_svg_label(out, X + 16, cy + 4, tgd_svg_words(out, &words), name_type, TGD_START, name_width + 1);
-                tgd_svg_rect(out, bx, cy - 6, length, 12, 2, (tgd_pen){.fill = TGD_COLOUR_NOTE_STROKE});
+                tgd_svg_rect(out, bx, cy - 6, length, 12, 2, (tgd_pen){.fill = of_time ? TGD_COLOUR_TIME : TGD_COLOUR_NOTE_STROKE});
                 tgd_text amount;
                 tgd_text_init(&amount, NULL, NULL);
-                tgd_text_size(&amount, bars[i].bytes);
+                if (of_time) {
+                    tgd_text_duration(&amount, bars[i].bytes);
+                    tgd_text_printf(&amount, "  %lu %%",
+                                    (unsigned long)lround(100 * (double)bars[i].bytes / (double)units->total_ns));
+                } else {
+                    tgd_text_size(&amount, bars[i].bytes);
+                }
                 tgd_svg_label(out, bx + length + 8, cy + 4, tgd_svg_words(out, &amount),
                               (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, 90);
                 tgd_text_drop(&amount);
@@ -319,8 +337,8 @@ static void draw_not_recorded(tgd_text *out, const tgd_report *report, double y)
                   recorded ? "Not in this picture: gradients, time" : "Not in this picture: source lines, gradients, time",
                   (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK}, TGD_START, W - 32);
     tgd_svg_label(out, X + 16, y + 46,
-                  recorded ? "Lines are the recorder's; backward was not measured."
-                           : "For source lines: with torchgraphdbg.record(): around the forward.",
+                  recorded ? "For both: let record() also see loss.backward(), then rec.report()."
+                           : "For all three: torchgraphdbg.record() around forward and backward.",
                   (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, W - 32);
     tgd_svg_label(out, X + 16, y + 64,
                   report->has_parameters ? "Modules are guessed from the names of parameters."
@@ -336,9 +354,15 @@ tgd_status tgd_side_panels_draw(tgd_text *out, const tgd_units *units, double y,
     bar bars[BARS];
     uint32_t n_bars = 0;
     bool by_module = units->n_modules > 2;
-    tgd_status status = largest_shares(bars, &n_bars, units, by_module, err);
+    bool measured = units->n_measured >= FEWEST_MEASURED;
+    bool of_time = measured && units->total_ns > 0;
+    tgd_status status = largest_shares(bars, &n_bars, units, by_module, of_time, err);
     if (status == TGD_OK) {
-        double fixed = FACTS_HEIGHT + TGD_GUTTER + NOTE_HEIGHT + TGD_GUTTER;
+        bool fails = report->root_fails || report->first_error < report->n_executed;
+        double least_bars = 44 + 2 * BAR_PITCH + TGD_GUTTER;
+        double fixed = fails && measured ? TGD_GUTTER
+                       : measured        ? FLOW_LEAST + TGD_GUTTER + least_bars
+                                         : FACTS_HEIGHT + TGD_GUTTER + NOTE_HEIGHT + TGD_GUTTER;
         if (report->n_errors + report->n_warnings == 0) {
             draw_checks(out, report, y);
             y += CHECKS_HEIGHT + TGD_GUTTER;
@@ -357,15 +381,28 @@ tgd_status tgd_side_panels_draw(tgd_text *out, const tgd_units *units, double y,
             tgd_story_panel_draw(out, report, 0, y);
             y += TGD_STORY_HEIGHT + TGD_GUTTER;
         }
+        if (measured) {
+            double flow = fmin(FLOW_MOST, end - y);
+            flow = end - y - flow - TGD_GUTTER < least_bars ? fmin(flow, fmax(FLOW_LEAST, end - y - least_bars)) : flow;
+            if (flow >= FLOW_LEAST) {
+                tgd_flow_panel_draw(out, units, y, flow);
+                y += flow + TGD_GUTTER;
+            }
+            fixed = -TGD_GUTTER;
+        }
         while (n_bars > 0 && end - y - fixed < 44 + BAR_PITCH * (double)n_bars + TGD_GUTTER) {
-            n_bars = n_bars > 3 ? n_bars - 1 : 0;
+            n_bars = n_bars > 2 ? n_bars - 1 : 0;
         }
         if (n_bars > 0) {
-            draw_bars(out, units, bars, n_bars, by_module, y);
+            draw_bars(out, units, bars, n_bars, by_module, of_time, y);
             y += 44 + BAR_PITCH * (double)n_bars + TGD_GUTTER;
         }
-        draw_facts(out, report, y);
-        draw_not_recorded(out, report, end - NOTE_HEIGHT);
+        if (!measured || end - y >= FACTS_HEIGHT) {
+            draw_facts(out, report, y);
+        }
+        if (!measured) {
+            draw_not_recorded(out, report, end - NOTE_HEIGHT);
+        }
     }
     return status;
 }

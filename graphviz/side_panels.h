@@ -9,6 +9,9 @@
    between y and end. */
 tgd_status tgd_side_panels_draw(tgd_text *out, const tgd_units *units, double y, double end, tgd_error *err);
 
+/* The gradient's size over the units; needs units->n_measured > 0. */
+void tgd_flow_panel_draw(tgd_text *out, const tgd_units *units, double y, double h);
+
 /* ---- between side_panels.c and findings_panel.c ---- */
 
 enum { TGD_STORY_HEIGHT = 188 };
