@@ -41,6 +41,9 @@ fi
 if [ "$tests" = 1 ]; then
     program dot graphviz
     program valgrind valgrind
+    if ! command -v chromium-browser >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
+        program chromium chromium
+    fi
 fi
 
 if [ ${#missing[@]} -eq 0 ]; then

@@ -173,7 +173,10 @@ void tgd_boxes_measure(tgd_box_place *places, const tgd_fold *fold)
         } else if (box->n_leaves > 0) {
             place->h += TGD_BOX_LEAVES;
         }
-        if (fold->units->measured != NULL && !tgd_box_is_flagged(fold, b)) {
+        tgd_unit_measure measure;
+        if (tgd_fold_box_measure(&measure, fold, b) && (measure.rms >= 0 || measure.ns > 0) &&
+            !tgd_box_is_flagged(fold, b)) {
+            place->w = fmax(place->w, TGD_BOX_WIDTH + TGD_BOX_MORE);
             place->h += TGD_BOX_TIME + (box->form != TGD_FOLD_ONE ? TGD_BOX_LEAVES : 0);
         }
     }
@@ -254,10 +257,41 @@ static void draw_title(tgd_text *out, double x, double y, const char *s, tgd_col
     tgd_svg_label(out, x, y, s, (tgd_type){size, TGD_BOLD, ink}, TGD_START, w);
 }
 
+/* "written by add_ at net.py:31", nothing where that is not known */
+static void culprit_phrase(tgd_text *text, const tgd_report *report, uint32_t finding)
+{
+    const tgd_finding_row *row = &report->findings[finding];
+    if (!row->culprit || row->where == TGD_NONE) {
+        return;
+    }
+    bool write = row->kind == TGD_MODIFIED_IN_PLACE || row->kind == TGD_SILENTLY_MODIFIED;
+    tgd_text_str(text, write ? "written by " : "by ");
+    tgd_text_str(text, row->op != NULL ? row->op : row->kind == TGD_GRAPH_FREED ? "backward" : "code");
+    tgd_text_str(text, " at ");
+    tgd_source_phrase(text, &report->sources[row->where]);
+}
+
 /* Has a flagged box a name that says more than its op? */
 static bool units_name_it(const tgd_fold *fold, uint32_t index)
 {
     return fold->units->named[fold->boxes[index].first_unit] != 0;
+}
+
+/* Beside the line of code? That matters more. */
+static bool time_fits(const tgd_fold *fold, const tgd_fold_box *box, uint64_t ns, double w)
+{
+    tgd_text place;
+    tgd_text time;
+    tgd_text_init(&place, NULL, NULL);
+    tgd_text_init(&time, NULL, NULL);
+    lead_shape(&place, fold, box);
+    tgd_text_duration(&time, ns);
+    bool fits = place.status == TGD_OK && time.status == TGD_OK &&
+                tgd_style_width(place.n > 0 ? place.bytes : "", place.n, 11, TGD_MONO) +
+                        tgd_style_width(time.bytes, time.n, 11, TGD_SANS) + 6 <= w;
+    tgd_text_drop(&place);
+    tgd_text_drop(&time);
+    return fits;
 }
 
 /* What was measured: the gradient's size to the right of the title, time below it, and a bar against the longest.
@@ -290,16 +324,18 @@ static double draw_measure(tgd_text *out, const tgd_fold *fold, uint32_t index, 
         tgd_text_init(&line, NULL, NULL);
         tgd_text_str(&line, "worst ");
         tgd_text_str(&line, tgd_svg_words(out, &words));
-        tgd_svg_label(out, x + 10, y + 49, tgd_svg_words(out, &line), (tgd_type){11, TGD_SANS, size_ink}, TGD_START, w / 2);
+        tgd_svg_label(out, x + 10, y + 49, tgd_svg_words(out, &line), (tgd_type){11, TGD_SANS, size_ink}, TGD_START, w - 56);
         tgd_text_drop(&line);
     }
     tgd_text_drop(&words);
     if (measure.ns > 0) {
-        tgd_text_init(&words, NULL, NULL);
-        tgd_text_duration(&words, measure.ns);
-        tgd_svg_label(out, x + 10 + w, one ? y + 33 : y + 49, tgd_svg_words(out, &words), (tgd_type){11, TGD_SANS, ink},
-                      TGD_END, w / 2);
-        tgd_text_drop(&words);
+        if (!one || time_fits(fold, box, measure.ns, w)) {
+            tgd_text_init(&words, NULL, NULL);
+            tgd_text_duration(&words, measure.ns);
+            tgd_svg_label(out, x + 10 + w, one ? y + 33 : y + 49, tgd_svg_words(out, &words),
+                          (tgd_type){11, TGD_SANS, ink}, TGD_END, w / 2);
+            tgd_text_drop(&words);
+        }
         tgd_svg_rect(out, x + 10, y + h - 9, w, 4, 2, (tgd_pen){.fill = TGD_COLOUR_TRACK});
         tgd_svg_rect(out, x + 10, y + h - 9, fmax(2, w * (double)measure.ns / (double)longest), 4, 2,
                      (tgd_pen){.fill = TGD_COLOUR_TIME});
@@ -342,6 +378,12 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
         tgd_text_drop(&words);
         if (box->n_leaves > 0) {
             draw_leaves(out, fold, box, x + 10, y + 52, w, TGD_COLOUR_INK2);
+        } else {
+            tgd_text_init(&words, NULL, NULL);
+            culprit_phrase(&words, report, box->finding);
+            tgd_svg_label(out, x + 10, y + 52, tgd_svg_words(out, &words), (tgd_type){11, TGD_SANS, TGD_COLOUR_INK},
+                          TGD_START, w);
+            tgd_text_drop(&words);
         }
         return;
     }
@@ -360,30 +402,35 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
                   TGD_START, w);
     tgd_text_drop(&words);
 
+    tgd_text arrives;
+    tgd_text_init(&arrives, NULL, NULL);
     const char *why = "see the numbered finding";
     if (row->kind == TGD_UNREACHED_PARAMETER) {
         why = "its grad will stay None";
     } else if (raises) {
         why = row->kind == TGD_MODIFIED_IN_PLACE && box->n_leaves == 0 ? "changed in place, so backward raises here"
                                                                        : "backward raises here";
+    } else if (fold->units->measured != NULL && fold->units->measured[box->first_unit].rms >= 0) {
+        tgd_unit_measure measure;
+        tgd_fold_box_measure(&measure, fold, index);
+        tgd_text_str(&arrives, "a gradient of rms ");
+        tgd_rms_phrase(&arrives, &measure);
+        tgd_text_str(&arrives, " arrives here");
+        why = tgd_svg_words(out, &arrives);
     } else if (row->severity == TGD_ERROR) {
         why = "would raise too, if backward got here";
     } else if (row->saved != TGD_NONE) {
         why = "backward may raise here";
     }
     tgd_text_init(&words, NULL, NULL);
-    if (row->culprit && row->where != TGD_NONE) {
-        bool write = row->kind == TGD_MODIFIED_IN_PLACE || row->kind == TGD_SILENTLY_MODIFIED;
-        tgd_text_str(&words, write ? "written by " : "by ");
-        tgd_text_str(&words, row->op != NULL ? row->op : row->kind == TGD_GRAPH_FREED ? "backward" : "code");
-        tgd_text_str(&words, " at ");
-        tgd_source_phrase(&words, &report->sources[row->where]);
-    } else {
+    culprit_phrase(&words, report, box->finding);
+    if (words.n == 0) {
         tgd_text_str(&words, why);
     }
     tgd_svg_paragraph(out, x + 10, y + 70, 14, tgd_svg_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
                       2);
     tgd_text_drop(&words);
+    tgd_text_drop(&arrives);
     if (box->n_leaves > 0) {
         draw_leaves(out, fold, box, x + 10, y + 99, w, TGD_COLOUR_INK2);
     }
@@ -440,7 +487,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
     if (box->form == TGD_FOLD_ONE) {
         lead_shape(&words, fold, box);
         tgd_svg_label(out, x + 10, y + 33, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, ink2}, TGD_START,
-                      measure.ns > 0 ? w - 58 : w);
+                      w);
     } else {
         if (box->n_elements > 0) {
             tgd_text amount;

@@ -115,7 +115,7 @@ static void draw_first(tgd_text *out, const tgd_units *units, const axes *a)
         }
         if (!said[what]) {
             bool left = x > (LEFT + RIGHT) / 2.0;
-            tgd_svg_label(out, left ? x - 5 : x + 5, what == 2 ? y - 6 - 14 * (double)said[0] : y + 14 + 14 * (double)what,
+            tgd_svg_label(out, left ? x - (what == 2 ? 40 : 5) : x + 5, what == 2 ? y - 6 - 14 * (double)said[0] : y + 14 + 14 * (double)what,
                           words[what], (tgd_type){11.5, TGD_BOLD, colour}, left ? TGD_END : TGD_START, 80);
             said[what] = true;
         }

@@ -104,7 +104,8 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_svg_icon(out, x + 62, y + h / 2, healthy ? NULL : &severity, 30);
     tgd_text over;
     tgd_text_init(&over, NULL, NULL);
-    tgd_text_str(&over, report->measures != NULL ? "measured in this backward   ·   "
+    tgd_text_str(&over, report->measures != NULL ? report->n_errors > 0 ? "seen in this backward   ·   "
+                                                              : "measured in this backward   ·   "
                         : report->attempted      ? "seen before this backward   ·   "
                                                  : "predicted without running backward   ·   ");
     count_findings(&over, report);

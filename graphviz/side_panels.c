@@ -45,7 +45,8 @@ static void draw_checks(tgd_text *out, const tgd_report *report, double y)
     tgd_summary s;
     tgd_text words;
     tgd_report_summary(report, &s);
-    tgd_svg_panel(out, X, y, W, CHECKS_HEIGHT, "Checks", "backward was predicted, not run");
+    tgd_svg_panel(out, X, y, W, CHECKS_HEIGHT, "Checks", report->measures != NULL ? "of the graph as it was before backward"
+                                                                     : "backward was predicted, not run");
     size_t looked_at = 0;
     for (uint32_t i = 0; i < report->graph.n_saved; i++) {
         looked_at += report->graph.saved[i].state == TGD_SAVED_OK;
@@ -313,8 +314,12 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
                 tgd_text_init(&amount, NULL, NULL);
                 if (of_time) {
                     tgd_text_duration(&amount, bars[i].bytes);
-                    tgd_text_printf(&amount, "  %lu %%",
-                                    (unsigned long)lround(100 * (double)bars[i].bytes / (double)units->total_ns));
+                    long percent = lround(100 * (double)bars[i].bytes / (double)units->total_ns);
+                    if (percent < 1) {
+                        tgd_text_str(&amount, "  <1 %");
+                    } else {
+                        tgd_text_printf(&amount, "  %ld %%", percent);
+                    }
                 } else {
                     tgd_text_size(&amount, bars[i].bytes);
                 }

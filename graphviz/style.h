@@ -91,6 +91,7 @@ enum {
 /* Boxes of the graph, in its own units. */
 enum {
     TGD_BOX_WIDTH = 158,
+    TGD_BOX_MORE = 16,    /* wider, where backward was measured */
     TGD_BOX_WIDE = 190,   /* a repeat, or one of many findings */
     TGD_BOX_HEIGHT = 42,
     TGD_BOX_LEAVES = 14,  /* more, where leaves are named */

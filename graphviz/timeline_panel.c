@@ -12,8 +12,9 @@ enum {
     LEFT = X + 150,
     RIGHT = X + W - 24,
     MOST_LANES = 3,
-    LANE_PITCH = 24,
-    LANE_HEIGHT = 18,
+    LANES_HEIGHT = 72,
+    LANE_GAP = 6,
+    MOST_HEIGHT = 40,
     MOST_BARS = 1200 /* a lane */
 };
 
@@ -30,6 +31,7 @@ typedef struct timeline {
     lane lanes[MOST_LANES];
     uint32_t n_lanes, n_more;
     uint32_t slowest; /* in spans, or TGD_NONE */
+    double pitch, height; /* of a lane */
 } timeline;
 
 static bool in_lane(const lane *l, const tgd_span *span)
@@ -99,10 +101,10 @@ static void draw_lane(tgd_text *out, const timeline *t, const lane *l, double y)
     } else {
         tgd_text_printf(&words, "device %d, stream %lx", l->device, (unsigned long)l->stream);
     }
-    tgd_svg_label(out, LEFT - 12, y + 13, tgd_svg_words(out, &words), (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_END,
+    tgd_svg_label(out, LEFT - 12, y + t->height / 2 + 4, tgd_svg_words(out, &words), (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_END,
                   LEFT - X - 28);
     tgd_text_drop(&words);
-    tgd_svg_rect(out, LEFT, y, RIGHT - LEFT, LANE_HEIGHT, 3, (tgd_pen){.fill = TGD_COLOUR_FRAME});
+    tgd_svg_rect(out, LEFT, y, RIGHT - LEFT, t->height, 3, (tgd_pen){.fill = TGD_COLOUR_FRAME});
     double least = (double)(RIGHT - LEFT) / MOST_BARS;
     double reached = LEFT - 1;
     for (uint32_t s = 0; s < t->measures->n_spans; s++) {
@@ -119,14 +121,25 @@ static void draw_lane(tgd_text *out, const timeline *t, const lane *l, double y)
             x0 = reached;
         }
         x1 = fmax(x1, x0 + least);
-        tgd_svg_rect(out, x0, y, x1 - x0, LANE_HEIGHT, x1 - x0 > 6 ? 2 : 0,
+        tgd_svg_rect(out, x0, y, x1 - x0, t->height, x1 - x0 > 6 ? 2 : 0,
                      (tgd_pen){colour_of(t, span), x1 - x0 > 6 ? TGD_COLOUR_EDGE : TGD_COLOUR_NONE, 1, NULL});
         reached = x1;
+        if (x1 - x0 > 40) {
+            size_t n = tgd_fold_op_length(span->name);
+            tgd_type type = {11, TGD_SANS, TGD_COLOUR_INK};
+            if (tgd_style_width(span->name, n, type.size, type.font) < x1 - x0 - 8) {
+                tgd_text op;
+                tgd_text_init(&op, NULL, NULL);
+                tgd_text_bytes(&op, span->name, n);
+                tgd_svg_label(out, (x0 + x1) / 2, y + t->height / 2 + 4, tgd_svg_words(out, &op), type, TGD_MIDDLE, x1 - x0);
+                tgd_text_drop(&op);
+            }
+        }
     }
 }
 
 /* The slowest node, framed and named below its lane. */
-static void draw_slowest(tgd_text *out, const timeline *t, double top)
+static void draw_slowest(tgd_text *out, const timeline *t, double top, double title_y)
 {
     const tgd_report *report = t->units->report;
     const tgd_span *span = &t->measures->spans[t->slowest];
@@ -140,8 +153,8 @@ static void draw_slowest(tgd_text *out, const timeline *t, double top)
     }
     double x0 = at(t, device ? span->on_device.began : span->began);
     double x1 = fmax(x0 + 2, at(t, device ? span->on_device.ended : span->ended));
-    double y = top + LANE_PITCH * (double)i;
-    tgd_svg_rect(out, x0 - 1, y - 1, x1 - x0 + 2, LANE_HEIGHT + 2, 3, (tgd_pen){TGD_COLOUR_NONE, TGD_COLOUR_TIME, 2.4, NULL});
+    double y = top + t->pitch * (double)i;
+    tgd_svg_rect(out, x0 - 1, y - 1, x1 - x0 + 2, t->height + 2, 3, (tgd_pen){TGD_COLOUR_NONE, TGD_COLOUR_TIME, 2.4, NULL});
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     tgd_text_str(&words, "slowest: ");
@@ -158,9 +171,9 @@ static void draw_slowest(tgd_text *out, const timeline *t, double top)
     tgd_text_str(&words, ", ");
     tgd_text_duration(&words, own_ns(span));
     if (span->first_use) {
-        tgd_text_str(&words, " (first use of its kind: may include one-time costs)");
+        tgd_text_str(&words, ", first use of its kind");
     }
-    tgd_svg_label(out, RIGHT, top - 14, tgd_svg_words(out, &words), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_TIME}, TGD_END,
+    tgd_svg_label(out, RIGHT, title_y, tgd_svg_words(out, &words), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_TIME}, TGD_END,
                   700);
     tgd_text_drop(&words);
 }
@@ -206,12 +219,14 @@ void tgd_timeline_panel_draw(tgd_text *out, const tgd_units *units, double y)
     }
     tgd_svg_panel(out, X, y, W, TGD_TIMELINE_HEIGHT, "Timeline", tgd_svg_words(out, &words));
     tgd_text_drop(&words);
-    double top = y + 40 + (MOST_LANES - t.n_lanes) * 9.0;
+    t.pitch = fmin(MOST_HEIGHT + LANE_GAP, LANES_HEIGHT / (double)t.n_lanes);
+    t.height = t.pitch - LANE_GAP;
+    double top = y + 42 + (LANES_HEIGHT - t.pitch * (double)t.n_lanes) / 2;
     for (uint32_t i = 0; i < t.n_lanes; i++) {
-        draw_lane(out, &t, &t.lanes[i], top + LANE_PITCH * (double)i);
+        draw_lane(out, &t, &t.lanes[i], top + t.pitch * (double)i);
     }
     if (t.slowest != TGD_NONE) {
-        draw_slowest(out, &t, top);
+        draw_slowest(out, &t, top, y + 26);
     }
-    draw_axis(out, &t, top + LANE_PITCH * (double)t.n_lanes + 14);
+    draw_axis(out, &t, top + t.pitch * (double)t.n_lanes + 12);
 }

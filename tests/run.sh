@@ -128,6 +128,8 @@ stubs()
     "$python" -m mypy --strict "$repository/tests/typing/consumer.py"
 }
 
+browser() { pytest tests/browser; }
+
 leaks() { pytest tests/leaks; }
 
 fuzz() { "$python" tests/fuzz/fuzz.py --programs 10000 --jobs 2; } # tests/python runs the short form
@@ -169,6 +171,7 @@ if [ ${#failures[@]} -eq 0 ]; then
         step python python_tests
         step bench bench
         step stubs stubs
+        step browser browser
         step leaks leaks
         step asan asan_tests
     fi

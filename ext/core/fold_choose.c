@@ -373,6 +373,9 @@ static tgd_status choose(tgd_items *items, tgd_items *scratch, const tgd_units *
     if (status == TGD_OK) {
         status = open_more(items, scratch, units, budget, err);
     }
+    if (status == TGD_OK) {
+        status = tgd_items_spread(items, units, budget, err);
+    }
     if (status == TGD_OK && items->n > TGD_FOLD_BOXES) { /* many units that must be shown, far apart in one module */
         tgd_item *last = &items->rows[TGD_FOLD_BOXES - 1];
         *last = (tgd_item){.a = last->a, .b = units->n, .module = TGD_NONE, .copies = 1, .form = TGD_FOLD_RUN};

@@ -359,3 +359,50 @@ tgd_status tgd_item_open(tgd_items *out, const tgd_units *units, const tgd_item 
     }
     return status;
 }
+
+tgd_status tgd_items_spread(tgd_items *items, const tgd_units *units, uint32_t budget, tgd_error *err)
+{
+    static const double much = 8; /* decades */
+    if (units->measured == NULL || units->highest - units->lowest < much || items->n >= budget) {
+        return TGD_OK;
+    }
+    uint32_t repeats = 0;
+    for (uint32_t i = 0; i < items->n; i++) {
+        repeats += items->rows[i].form == TGD_FOLD_REPEAT;
+    }
+    tgd_items out = {0};
+    tgd_status status = TGD_OK;
+    uint32_t room = budget - items->n;
+    for (uint32_t i = 0; i < items->n && status == TGD_OK; i++) {
+        const tgd_item *item = &items->rows[i];
+        uint32_t units_each = item->copies == 0 ? 0 : (item->b - item->a) / item->copies;
+        bool even = item->form == TGD_FOLD_REPEAT && units_each * item->copies == item->b - item->a;
+        uint32_t pieces = even ? room / repeats + 1 : 1;
+        pieces = pieces > item->copies / 2 ? item->copies / 2 : pieces;
+        if (pieces < 2) {
+            status = tgd_items_add(&out, *item, err);
+            continue;
+        }
+        uint32_t done = 0;
+        for (uint32_t p = 0; p < pieces && status == TGD_OK; p++) {
+            uint32_t copies = (item->copies - done) / (pieces - p);
+            tgd_item piece = *item;
+            piece.a = item->a + done * units_each;
+            piece.b = piece.a + copies * units_each;
+            piece.copies = copies;
+            if (item->module != TGD_NONE) {
+                uint32_t module = tgd_module_below(units, item->context, units->module[piece.a]);
+                piece.module = module == TGD_NONE ? item->module : module;
+            }
+            done += copies;
+            status = tgd_items_add(&out, piece, err);
+        }
+    }
+    if (status != TGD_OK) {
+        tgd_items_clear(&out);
+        return status;
+    }
+    tgd_items_clear(items);
+    *items = out;
+    return TGD_OK;
+}

@@ -169,6 +169,8 @@ void tgd_node_phrase(tgd_text *text, const tgd_report *report, tgd_node v);
 
 /* ---- documents ---- */
 tgd_status tgd_text_report_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
+/* A text report for a terminal: with colour, and places in the source that can be clicked (text_colour.c). */
+void tgd_text_colour(tgd_text *out, const tgd_report *report, const char *plain);
 tgd_status tgd_json_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
 /* TGD_EINVAL where nothing was timed. */
 tgd_status tgd_chrome_trace_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);

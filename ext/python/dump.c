@@ -3,7 +3,11 @@
 #include "document.h"
 #include "paths.h"
 #include "recorder_object.h"
+#include "report.h"
 #include "report_object.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 const char tgd_py_dump_doc[] =
     "dump($module, root, path='torchgraphdbg.svg', *, params=None,\n"
@@ -169,12 +173,44 @@ static int print_text(const printer *to, PyObject *text)
     return -1;
 }
 
+/* A terminal, and nothing in the environment that says no (https://no-color.org). No exception is left. */
+static bool wants_colour(PyObject *file)
+{
+    const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    if ((no != NULL && no[0] != '\0') || terminal == NULL || strcmp(terminal, "dumb") == 0) {
+        return false;
+    }
+    PyObject *answer = PyObject_CallMethod(file, "isatty", NULL);
+    int yes = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes == 1;
+}
+
+/* New reference, or NULL with an exception set. */
+static PyObject *coloured(const tgd_py_snapshot *snapshot, PyObject *text)
+{
+    const char *plain = PyUnicode_AsUTF8(text);
+    if (plain == NULL) {
+        return NULL;
+    }
+    tgd_text out;
+    tgd_text_init(&out, NULL, NULL);
+    tgd_text_colour(&out, snapshot->report, plain);
+    PyObject *result = out.status == TGD_OK ? PyUnicode_DecodeUTF8(out.bytes, (Py_ssize_t)out.n, NULL) : PyErr_NoMemory();
+    tgd_text_drop(&out);
+    return result;
+}
+
 static int print_report(const tgd_py_state *state, const printer *to, const tgd_py_snapshot *snapshot)
 {
     if (to->file == NULL) {
         return 0;
     }
     PyObject *text = tgd_py_document_str(state, snapshot, TGD_FORMAT_TEXT);
+    if (text != NULL && wants_colour(to->file)) {
+        Py_SETREF(text, coloured(snapshot, text));
+    }
     int result = text == NULL ? -1 : print_text(to, text);
     Py_XDECREF(text);
     return result;
