@@ -65,6 +65,9 @@ static tgd_status compose(picture *out, const tgd_units *units, uint32_t budget,
 static tgd_status choose_picture(picture *out, const tgd_units *units, double w, double h, tgd_error *err)
 {
     picture best = {0};
+    if (units->budget > 0) { /* asked for: however small it becomes */
+        return compose(out, units, units->budget, false, w, h, err);
+    }
     for (uint32_t budget = MOST_BOXES; budget >= FEWEST_BOXES && best.arrangement.scale < readable;
          budget -= BUDGET_STEP) {
         picture next;

@@ -129,7 +129,7 @@ static void write_fold(tgd_text *out, const tgd_fold *fold)
     tgd_text_str(out, "}\n");
 }
 
-tgd_status tgd_gv_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err)
+tgd_status tgd_gv_write(const tgd_report *report, const tgd_view *view, tgd_sink sink, void *context, tgd_error *err)
 {
     tgd_units units;
     tgd_fold fold;
@@ -137,7 +137,10 @@ tgd_status tgd_gv_write(const tgd_report *report, tgd_sink sink, void *context, 
     if (status != TGD_OK) {
         return status;
     }
-    status = tgd_fold_make(&fold, &units, BUDGET, err);
+    status = tgd_units_view(&units, view, err);
+    if (status == TGD_OK) {
+        status = tgd_fold_make(&fold, &units, units.budget > 0 ? units.budget : BUDGET, err);
+    }
     if (status == TGD_OK) {
         tgd_text out;
         tgd_text_init(&out, sink, context);

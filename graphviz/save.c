@@ -42,10 +42,10 @@ static int write_all(void *context, const char *bytes, size_t n)
 }
 
 /* The report through fd, which is closed. */
-static tgd_status write_to(const tgd_report *report, tgd_format format, int fd, const char *path, tgd_error *err)
+static tgd_status write_to(const tgd_report *report, tgd_format format, const tgd_view *view, int fd, const char *path, tgd_error *err)
 {
     tgd_error reason = {TGD_OK, 0, ""};
-    tgd_status status = tgd_report_write(report, format, write_all, &fd, &reason);
+    tgd_status status = tgd_report_write_view(report, format, view, write_all, &fd, &reason);
     int closed = close(fd);
     int close_errno = errno;
     if (status == TGD_EIO) {
@@ -177,7 +177,7 @@ static int take_over_mode(int fd, const struct stat *old)
 }
 
 static tgd_status replace_file(const tgd_report *report, const char *path, const char *target, const struct stat *old,
-                               tgd_format format, tgd_error *err)
+                               tgd_format format, const tgd_view *view, tgd_error *err)
 {
     char *fresh = NULL;
     int fd = create_beside(target, &fresh);
@@ -189,7 +189,7 @@ static tgd_status replace_file(const tgd_report *report, const char *path, const
         status = fail_path(err, errno, "cannot write", path);
         close(fd);
     } else {
-        status = write_to(report, format, fd, path, err);
+        status = write_to(report, format, view, fd, path, err);
     }
     if (status == TGD_OK && rename(fresh, target) != 0) {
         status = fail_path(err, errno, "cannot replace", path);
@@ -203,6 +203,12 @@ static tgd_status replace_file(const tgd_report *report, const char *path, const
 
 tgd_status tgd_report_save(const tgd_report *report, const char *path, tgd_format format, tgd_error *err)
 {
+    return tgd_report_save_view(report, path, format, NULL, err);
+}
+
+tgd_status tgd_report_save_view(const tgd_report *report, const char *path, tgd_format format, const tgd_view *view,
+                                tgd_error *err)
+{
     if (path == NULL || path[0] == '\0') {
         return tgd_fail(err, TGD_EINVAL, "path is empty");
     }
@@ -213,7 +219,7 @@ tgd_status tgd_report_save(const tgd_report *report, const char *path, tgd_forma
     }
     if (exists && (!S_ISREG(info.st_mode) || names_a_stream(path))) {
         int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-        return fd < 0 ? fail_path(err, errno, "cannot write", path) : write_to(report, format, fd, path, err);
+        return fd < 0 ? fail_path(err, errno, "cannot write", path) : write_to(report, format, view, fd, path, err);
     }
     if (exists && access(path, W_OK) != 0) {
         return fail_path(err, errno, "cannot write", path);
@@ -226,7 +232,7 @@ tgd_status tgd_report_save(const tgd_report *report, const char *path, tgd_forma
     if (target[folder_length(target)] == '\0') { /* "folder/" of a folder that is not there */
         status = fail_path(err, ENOENT, "cannot write", path);
     } else {
-        status = replace_file(report, path, target, exists ? &info : NULL, format, err);
+        status = replace_file(report, path, target, exists ? &info : NULL, format, view, err);
     }
     free(target);
     return status;

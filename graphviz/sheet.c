@@ -173,10 +173,16 @@ static void draw_footer(tgd_text *out, const tgd_report *report)
     tgd_text_drop(&words);
 }
 
-static tgd_status draw_sheet(tgd_text *out, const tgd_report *report, tgd_error *err)
+static tgd_status draw_sheet(tgd_text *out, const tgd_report *report, const tgd_view *view, tgd_error *err)
 {
     tgd_units units;
     tgd_status status = tgd_units_make(&units, report, err);
+    if (status == TGD_OK) {
+        status = tgd_units_view(&units, view, err);
+        if (status != TGD_OK) {
+            tgd_units_clear(&units);
+        }
+    }
     if (status != TGD_OK) {
         return status;
     }
@@ -206,11 +212,11 @@ static tgd_status draw_sheet(tgd_text *out, const tgd_report *report, tgd_error 
     return status;
 }
 
-tgd_status tgd_svg_write(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err)
+tgd_status tgd_svg_write(const tgd_report *report, const tgd_view *view, tgd_sink sink, void *context, tgd_error *err)
 {
     tgd_text out;
     tgd_text_init(&out, NULL, NULL); /* all or nothing: a picture that fails half way is not begun */
-    tgd_status status = draw_sheet(&out, report, err);
+    tgd_status status = draw_sheet(&out, report, view, err);
     if (status != TGD_OK) {
         tgd_text_drop(&out);
         return status;

@@ -64,15 +64,21 @@ tgd_status tgd_format_of_path(tgd_format *out, const char *path, tgd_error *err)
 
 tgd_status tgd_report_write(const tgd_report *report, tgd_format format, tgd_sink sink, void *context, tgd_error *err)
 {
+    return tgd_report_write_view(report, format, NULL, sink, context, err);
+}
+
+tgd_status tgd_report_write_view(const tgd_report *report, tgd_format format, const tgd_view *view, tgd_sink sink,
+                                 void *context, tgd_error *err)
+{
     switch (format) {
     case TGD_FORMAT_TEXT:
         return tgd_text_report_write(report, sink, context, err);
     case TGD_FORMAT_JSON:
         return tgd_json_write(report, sink, context, err);
     case TGD_FORMAT_GV:
-        return tgd_gv_write(report, sink, context, err);
+        return tgd_gv_write(report, view, sink, context, err);
     case TGD_FORMAT_SVG:
-        return tgd_svg_write(report, sink, context, err);
+        return tgd_svg_write(report, view, sink, context, err);
     case TGD_FORMAT_TRACE:
         return tgd_chrome_trace_write(report, sink, context, err);
     }

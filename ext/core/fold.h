@@ -51,10 +51,13 @@ typedef struct tgd_units {
     double lowest, highest; /* log10 of all rms and leaf_rms that are neither zero nor infinite */
     uint64_t total_ns;
     uint32_t n_measured;    /* units whose gradient is known */
+    uint32_t budget;        /* boxes that were asked for, 0: as many as can be read */
 } tgd_units;
 
 /* Needs the report for as long as it lives. */
 tgd_status tgd_units_make(tgd_units *out, const tgd_report *report, tgd_error *err);
+/* What a view asks for (NULL: nothing): sets budget, and which units must be shown. TGD_OK, TGD_EINVAL, TGD_ENOMEM. */
+tgd_status tgd_units_view(tgd_units *units, const tgd_view *view, tgd_error *err);
 void tgd_units_clear(tgd_units *units);
 
 typedef enum tgd_fold_form {
@@ -70,7 +73,7 @@ typedef enum tgd_fold_state {
     TGD_FOLD_NEVER     /* backward does not get here */
 } tgd_fold_state;
 
-enum { TGD_FOLD_BOXES = 64, TGD_FOLD_MARKS = 3, TGD_FOLD_LEAVES = 8 };
+enum { TGD_FOLD_BOXES = TGD_VIEW_MOST, TGD_FOLD_MARKS = 3, TGD_FOLD_LEAVES = 8 };
 
 typedef struct tgd_fold_box {
     uint32_t first_unit, n_units;

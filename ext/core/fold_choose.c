@@ -365,6 +365,9 @@ static tgd_status choose(tgd_items *items, tgd_items *scratch, const tgd_units *
     if (root.form == TGD_FOLD_ONE) {
         return tgd_items_add(items, root, err);
     }
+    if (units->budget >= units->n) {
+        return tgd_items_all(items, units, err);
+    }
     uint32_t most = units->n <= budget ? units->n : budget * 5 / 8;
     status = tgd_item_open(items, units, &root, most, err);
     if (status == TGD_OK) {

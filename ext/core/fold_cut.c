@@ -363,7 +363,8 @@ tgd_status tgd_item_open(tgd_items *out, const tgd_units *units, const tgd_item 
 tgd_status tgd_items_spread(tgd_items *items, const tgd_units *units, uint32_t budget, tgd_error *err)
 {
     static const double much = 8; /* decades */
-    if (units->measured == NULL || units->highest - units->lowest < much || items->n >= budget) {
+    bool fades = units->measured != NULL && units->highest - units->lowest >= much;
+    if ((!fades && units->budget == 0) || items->n >= budget) {
         return TGD_OK;
     }
     uint32_t repeats = 0;
@@ -405,4 +406,22 @@ tgd_status tgd_items_spread(tgd_items *items, const tgd_units *units, uint32_t b
     tgd_items_clear(items);
     *items = out;
     return TGD_OK;
+}
+
+tgd_status tgd_items_all(tgd_items *items, const tgd_units *units, tgd_error *err)
+{
+    tgd_status status = TGD_OK;
+    for (uint32_t u = 0; u < units->n && status == TGD_OK; u++) {
+        uint32_t module = units->module[u];
+        uint32_t above = units->named[u] ? units->modules[module].parent : module;
+        status = tgd_items_add(items,
+                               (tgd_item){.a = u,
+                                          .b = u + 1,
+                                          .context = above == TGD_NONE ? 0 : above,
+                                          .module = units->named[u] ? module : TGD_NONE,
+                                          .copies = 1,
+                                          .form = TGD_FOLD_ONE},
+                               err);
+    }
+    return status;
 }

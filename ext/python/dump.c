@@ -5,6 +5,7 @@
 #include "recorder_object.h"
 #include "report.h"
 #include "report_object.h"
+#include "view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 const char tgd_py_dump_doc[] =
     "dump($module, root, path='torchgraphdbg.svg', *, params=None,\n"
     "     inputs=None, create_graph=False, file=None, quiet=False,\n"
-    "     redact=False)\n--\n\n"
+    "     redact=False, detail='auto', focus=None)\n--\n\n"
     "Inspect a graph, print the report, save it to a file, and return it.\n\n"
     "The arguments of inspect(), and:\n\n"
     "path    where to save it; the suffix picks the format: .svg, .json, .gv or .txt. A str, bytes or\n"
@@ -21,7 +22,9 @@ const char tgd_py_dump_doc[] =
     "file    where to print the report; sys.stderr by default.\n"
     "quiet   print nothing.\n"
     "redact  save and print it as Report.save(redact=True) does: of paths only file names are left. The\n"
-    "        report that is returned is whole.\n\n"
+    "        report that is returned is whole.\n"
+    "detail  how many boxes a picture has: 'auto' (as many as can be read), 'all' (up to 64 ops) or a number.\n"
+    "focus   path of a module that a picture must show; Report.save() also takes a Node or a Finding.\n\n"
     "Never runs backward and never touches .grad. On a broken graph it succeeds; what is wrong is in the\n"
     "report. Raises OSError where a file cannot be written, after the report has been printed.";
 
@@ -234,11 +237,14 @@ static int print_saved(const printer *to, const tgd_py_path *path, int redact)
 
 PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"root", "path", "params", "inputs", "create_graph", "file", "quiet", "redact", NULL};
+    static char *names[] = {"root", "path", "params", "inputs", "create_graph", "file", "quiet", "redact",
+                            "detail", "focus", NULL};
+    PyObject *detail = NULL, *focus = NULL;
+    tgd_view view;
     PyObject *root, *path = NULL, *params = Py_None, *inputs = Py_None, *file = Py_None;
     int create_graph = 0, quiet = 0, redact = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O$OOpOpp:dump", names, &root, &path, &params, &inputs,
-                                     &create_graph, &file, &quiet, &redact)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O$OOpOppOO:dump", names, &root, &path, &params, &inputs,
+                                     &create_graph, &file, &quiet, &redact, &detail, &focus)) {
         return NULL;
     }
     const tgd_py_state *state = PyModule_GetState(module);
@@ -246,7 +252,7 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     printer out = {0};
     tgd_py_arguments arguments = {0};
     PyObject *report = NULL;
-    int failed = read_targets(state, &to, path) < 0 || open_printer(&out, file, quiet) < 0 ||
+    int failed = tgd_py_view_read(state, &view, detail, focus, NULL) < 0 || read_targets(state, &to, path) < 0 || open_printer(&out, file, quiet) < 0 ||
                  tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) < 0 ||
                  (tgd_py_recording() && tgd_py_arguments_look_around(&arguments) < 0);
     if (!failed) {
@@ -267,7 +273,7 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     /* The files first: whatever becomes of the printing, they are on disk. What fails first is what is raised. */
     size_t n_saved = 0;
     while (!failed && n_saved < to.n) {
-        failed = tgd_py_path_save(state, &to.paths[n_saved], snapshot) < 0;
+        failed = tgd_py_path_save(state, &to.paths[n_saved], snapshot, &view) < 0;
         n_saved += !failed;
     }
     if (report != NULL) {

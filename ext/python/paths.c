@@ -51,13 +51,14 @@ void tgd_py_path_clear(tgd_py_path *path)
     Py_CLEAR(path->encoded);
 }
 
-int tgd_py_path_save(const tgd_py_state *state, const tgd_py_path *path, const tgd_py_snapshot *snapshot)
+int tgd_py_path_save(const tgd_py_state *state, const tgd_py_path *path, const tgd_py_snapshot *snapshot,
+                     const tgd_view *view)
 {
     const char *name = PyBytes_AS_STRING(path->encoded);
     tgd_error err = {.status = TGD_OK};
     tgd_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = tgd_report_save(snapshot->report, name, path->format, &err);
+    status = tgd_report_save_view(snapshot->report, name, path->format, view, &err);
     Py_END_ALLOW_THREADS
     if (status == TGD_OK) {
         return 0;

@@ -14,8 +14,9 @@ typedef struct tgd_py_path {
 int tgd_py_path_read(const tgd_py_state *state, tgd_py_path *out, const char *argument, PyObject *path);
 void tgd_py_path_clear(tgd_py_path *path);
 
-/* Releases the GIL. 0, or -1 with an exception. */
-int tgd_py_path_save(const tgd_py_state *state, const tgd_py_path *path, const tgd_py_snapshot *snapshot);
+/* view may be NULL. Releases the GIL. 0, or -1 with an exception. */
+int tgd_py_path_save(const tgd_py_state *state, const tgd_py_path *path, const tgd_py_snapshot *snapshot,
+                     const tgd_view *view);
 
 /* The absolute path as a str to show to a person, quoted where it holds characters that a terminal cannot show. */
 PyObject *tgd_py_path_shown(const tgd_py_path *path);

@@ -9,6 +9,7 @@
 #include "raise.h"
 #include "recorder_object.h"
 #include "traceback.h"
+#include "view.h"
 #include "watch_object.h"
 
 typedef struct report {
@@ -282,33 +283,37 @@ static PyObject *report_to_dict(PyObject *object, PyObject *args)
 }
 
 PyDoc_STRVAR(save_doc,
-             "save($self, /, path, *, redact=False)\n--\n\n"
+             "save($self, /, path, *, redact=False, detail='auto', focus=None)\n--\n\n"
              "Write the report to a file. The suffix picks the format: .svg, .json, .gv, .txt, or\n"
              ".trace.json: the timeline of the backward that was recorded, for Perfetto.\n\n"
              "redact leaves of every path only the file's name, in source locations and in sentences, so that\n"
              "the report can be shared. Names of parameters, modules, classes and functions stay.\n\n"
+             "detail is how many boxes a picture has: 'auto' (as many as can be read), 'all' (up to 64 ops;\n"
+             "ValueError above that) or a number. focus is what it must show: a module's path, a Node or a Finding.\n\n"
              "path is a str, bytes or os.PathLike. The file appears whole or not at all; one that stood\n"
              "there before is replaced only when the new one is complete. Raises ValueError for an unknown\n"
              "suffix and OSError where the file cannot be written.");
 
 static PyObject *report_save(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"path", "redact", NULL};
-    PyObject *path;
+    static char *names[] = {"path", "redact", "detail", "focus", NULL};
+    PyObject *path, *detail = NULL, *focus = NULL;
+    tgd_view view;
     int redact = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$p:save", names, &path, &redact)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$pOO:save", names, &path, &redact, &detail, &focus)) {
         return NULL;
     }
     const tgd_py_state *state = tgd_py_state_of(object);
     tgd_py_path target;
-    if (tgd_py_path_read(state, &target, "path", path) < 0) {
+    if (tgd_py_view_read(state, &view, detail, focus, ((report *)object)->snapshot) < 0 ||
+        tgd_py_path_read(state, &target, "path", path) < 0) {
         return NULL;
     }
     const tgd_py_snapshot *snapshot = ((report *)object)->snapshot;
     tgd_py_snapshot redacted = {.report = NULL};
     int failed = redact ? tgd_py_snapshot_redact(&redacted, state, snapshot) : 0;
     if (failed == 0) {
-        failed = tgd_py_path_save(state, &target, redact ? &redacted : snapshot);
+        failed = tgd_py_path_save(state, &target, redact ? &redacted : snapshot, &view);
     }
     tgd_report_free(redacted.report);
     tgd_py_path_clear(&target);

@@ -82,7 +82,7 @@ static PyObject *write_files(tgd_py_watch *self, PyObject *report, uint64_t step
         tgd_py_path path = {0};
         Py_XSETREF(name, PyUnicode_FromFormat("%U%s", stem, suffixes[i]));
         if (name == NULL || tgd_py_path_read(state, &path, "directory", name) < 0 ||
-            tgd_py_path_save(state, &path, tgd_py_report_snapshot(report)) < 0) {
+            tgd_py_path_save(state, &path, tgd_py_report_snapshot(report), NULL) < 0) {
             Py_CLEAR(stem);
         }
         tgd_py_path_clear(&path);

@@ -383,7 +383,14 @@ class Report:
         """Counts and sizes: nodes, depth, saved bytes, parameters reached."""
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values: what the .json file holds."""
-    def save(self, path: _Path, *, redact: bool = False) -> None:
+    def save(
+        self,
+        path: _Path,
+        *,
+        redact: bool = False,
+        detail: int | str = "auto",
+        focus: str | Node | Finding | None = None,
+    ) -> None:
         """Write the report to a file. The suffix picks the format: .svg, .json, .gv, .txt or .trace.json."""
     def _repr_svg_(self) -> str: ...
     def _repr_html_(self) -> str: ...
@@ -403,6 +410,8 @@ def dump(
     file: _Writable | None = None,
     quiet: bool = False,
     redact: bool = False,
+    detail: int | str = "auto",
+    focus: str | None = None,
 ) -> Report:
     """Inspect a graph, print the report, save it to a file, and return it."""
 

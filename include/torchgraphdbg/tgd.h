@@ -324,7 +324,23 @@ tgd_status tgd_report_write(const tgd_report *report, tgd_format format, tgd_sin
  */
 tgd_status tgd_report_save(const tgd_report *report, const char *path, tgd_format format, tgd_error *err);
 
-/* "2.13.0 cf30153c...": the torch that this library was built for. */
+/* What a picture shows of a graph that is too large to be drawn whole. */
+typedef struct tgd_view {
+    size_t boxes;       /* about how many, at most TGD_VIEW_MOST; 0: as many as can be read; SIZE_MAX: all there are */
+    const char *module; /* Borrowed: opened rather than others; or NULL */
+    tgd_node node;      /* shown with what is around it, or TGD_NONE */
+} tgd_view;
+
+enum { TGD_VIEW_MOST = 64 };
+
+/* tgd_report_write() and tgd_report_save() with a view, or NULL; formats that are no pictures show everything. Also
+   TGD_EINVAL: more boxes than can be drawn, no such module or node. */
+tgd_status tgd_report_write_view(const tgd_report *report, tgd_format format, const tgd_view *view, tgd_sink sink,
+                                 void *context, tgd_error *err);
+tgd_status tgd_report_save_view(const tgd_report *report, const char *path, tgd_format format, const tgd_view *view,
+                                tgd_error *err);
+
+/* "2.13.0 cf30153c...: the torch that this library was built for. */
 const char *tgd_built_for(void);
 
 #ifdef __cplusplus

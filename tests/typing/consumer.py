@@ -54,6 +54,8 @@ def reports(report: Report) -> None:
     assert_type(report.to_dict(), dict[str, Any])
     report.save(pathlib.Path("graph.json"))
     report.save("graph.json", redact=True)
+    report.save("graph.svg", detail=40, focus="layers.0")
+    report.save("graph.svg", detail="all", focus=report.graph.nodes[0])
     report.verdict = "fine"  # type: ignore[misc]
     assert_type(torchgraphdbg.load(pathlib.Path("graph.json")), Report)
     torchgraphdbg.load(3)  # type: ignore[arg-type]
