@@ -25,33 +25,6 @@ void tgd_quantity(tgd_text *text, int64_t n)
     tgd_text_printf(text, "%lld", (long long)n);
 }
 
-tgd_colour tgd_heat(const tgd_units *units, const tgd_unit_measure *measure)
-{
-    if (measure->rms <= 0 || !isfinite(measure->rms) || measure->nan || measure->inf) {
-        return measure->rms == 0 ? TGD_COLOUR_H0 : TGD_COLOUR_NODE;
-    }
-    double step = fmax(1, (units->highest - units->lowest) / 6);
-    double shades = floor((units->highest - log10(measure->rms)) / step + 0.25);
-    return (tgd_colour)(TGD_COLOUR_H6 - (int)fmin(6, fmax(0, shades)));
-}
-
-void tgd_rms_phrase(tgd_text *text, const tgd_unit_measure *measure)
-{
-    if (measure->nan || measure->inf) {
-        tgd_text_str(text, measure->nan ? "NaN" : "inf");
-    } else if (measure->rms > 0 && isfinite(measure->rms)) {
-        int exponent = (int)floor(log10(measure->rms));
-        long tenths = lround(measure->rms / pow(10, exponent) * 10);
-        if (tenths >= 100) {
-            tenths = 10;
-            exponent++;
-        }
-        tgd_text_printf(text, "%ld.%lde%d", tenths / 10, tenths % 10, exponent);
-    } else if (measure->rms == 0) {
-        tgd_text_str(text, "0");
-    }
-}
-
 /* "saved result", "saved_tensors[0]" */
 static void saved_name(tgd_text *text, const tgd_saved_row *saved)
 {
@@ -277,72 +250,6 @@ static bool units_name_it(const tgd_fold *fold, uint32_t index)
     return fold->units->named[fold->boxes[index].first_unit] != 0;
 }
 
-/* Beside the line of code? That matters more. */
-static bool time_fits(const tgd_fold *fold, const tgd_fold_box *box, uint64_t ns, double w)
-{
-    tgd_text place;
-    tgd_text time;
-    tgd_text_init(&place, NULL, NULL);
-    tgd_text_init(&time, NULL, NULL);
-    lead_shape(&place, fold, box);
-    tgd_text_duration(&time, ns);
-    bool fits = place.status == TGD_OK && time.status == TGD_OK &&
-                tgd_style_width(place.n > 0 ? place.bytes : "", place.n, 11, TGD_MONO) +
-                        tgd_style_width(time.bytes, time.n, 11, TGD_SANS) + 6 <= w;
-    tgd_text_drop(&place);
-    tgd_text_drop(&time);
-    return fits;
-}
-
-/* What was measured: the gradient's size to the right of the title, time below it, and a bar against the longest.
-   Returns how much of the title's line it takes. */
-static double draw_measure(tgd_text *out, const tgd_fold *fold, uint32_t index, double x, double y, double w, double h,
-                           tgd_colour ink)
-{
-    tgd_unit_measure measure;
-    tgd_text words;
-    const tgd_fold_box *box = &fold->boxes[index];
-    if (!tgd_fold_box_measure(&measure, fold, index)) {
-        return 0;
-    }
-    uint64_t longest = 1;
-    for (uint32_t b = 0; b < fold->n_boxes; b++) {
-        tgd_unit_measure other;
-        tgd_fold_box_measure(&other, fold, b);
-        longest = other.ns > longest ? other.ns : longest;
-    }
-    bool one = box->form == TGD_FOLD_ONE;
-    tgd_colour size_ink = measure.nan || measure.inf ? TGD_COLOUR_ERR_TEXT : ink;
-    tgd_text_init(&words, NULL, NULL);
-    tgd_rms_phrase(&words, &measure);
-    double used = 0;
-    if (words.n > 0 && one) {
-        used = 8 + tgd_svg_label(out, x + 10 + w, y + 18, tgd_svg_words(out, &words),
-                                 (tgd_type){11, TGD_MONO, size_ink}, TGD_END, 60);
-    } else if (words.n > 0) {
-        tgd_text line;
-        tgd_text_init(&line, NULL, NULL);
-        tgd_text_str(&line, "worst ");
-        tgd_text_str(&line, tgd_svg_words(out, &words));
-        tgd_svg_label(out, x + 10, y + 49, tgd_svg_words(out, &line), (tgd_type){11, TGD_SANS, size_ink}, TGD_START, w - 56);
-        tgd_text_drop(&line);
-    }
-    tgd_text_drop(&words);
-    if (measure.ns > 0) {
-        if (!one || time_fits(fold, box, measure.ns, w)) {
-            tgd_text_init(&words, NULL, NULL);
-            tgd_text_duration(&words, measure.ns);
-            tgd_svg_label(out, x + 10 + w, one ? y + 33 : y + 49, tgd_svg_words(out, &words),
-                          (tgd_type){11, TGD_SANS, ink}, TGD_END, w / 2);
-            tgd_text_drop(&words);
-        }
-        tgd_svg_rect(out, x + 10, y + h - 9, w, 4, 2, (tgd_pen){.fill = TGD_COLOUR_TRACK});
-        tgd_svg_rect(out, x + 10, y + h - 9, fmax(2, w * (double)measure.ns / (double)longest), 4, 2,
-                     (tgd_pen){.fill = TGD_COLOUR_TIME});
-    }
-    return used;
-}
-
 static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_box_place *place)
 {
     const tgd_fold_box *box = &fold->boxes[index];
@@ -465,7 +372,11 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
     tgd_svg_rect(out, x, y, place->w, place->h, 7,
                  (tgd_pen){never ? TGD_COLOUR_FRAME : heated ? tgd_heat(fold->units, &measure) : TGD_COLOUR_NODE, stroke, 1,
                            NULL});
-    double taken = draw_measure(out, fold, index, x, y, w, place->h, ink);
+    tgd_text where;
+    tgd_text_init(&where, NULL, NULL);
+    lead_shape(&where, fold, box);
+    double taken = tgd_box_measure_draw(out, fold, index, x, y, w, place->h, tgd_svg_words(out, &where), ink);
+    tgd_text_drop(&where);
     double right = x + 10 + w - taken;
     if (box->form == TGD_FOLD_REPEAT) {
         tgd_text pill;

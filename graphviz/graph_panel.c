@@ -227,7 +227,7 @@ static void draw_legend(tgd_text *out, const tgd_fold *fold, double x, double y,
     }
     if (dashed) {
         tgd_pen pen = {.stroke = TGD_COLOUR_EDGE, .width = 1.5, .dash = "5 4"};
-        legend_line(out, &l, pen, "edge into or out of a fold");
+        legend_line(out, &l, pen, "into or out of a fold");
     }
     if (leaves) {
         l.x += tgd_svg_label(out, l.x, y + 4, "◆", (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, 20);
@@ -235,13 +235,13 @@ static void draw_legend(tgd_text *out, const tgd_fold *fold, double x, double y,
     }
     if (fold->units->n_measured > 0 && fold->units->highest > fold->units->lowest) {
         tgd_type type = {12, TGD_SANS, TGD_COLOUR_INK2};
-        l.x += 6 + tgd_svg_label(out, l.x, y + 4, "gradient: smaller", type, TGD_START, 120);
+        l.x += 6 + tgd_svg_label(out, l.x, y + 4, "gradient: small", type, TGD_START, 120);
         for (int shade = 0; shade < 7; shade++) {
             tgd_svg_rect(out, l.x + 15 * shade, y - 7, 15, 13, 0,
                          (tgd_pen){(tgd_colour)(TGD_COLOUR_H0 + shade), TGD_COLOUR_EDGE, 0.6, NULL});
         }
         l.x += 7 * 15 + 6;
-        l.x += 20 + tgd_svg_label(out, l.x, y + 4, "larger", type, TGD_START, 60);
+        l.x += 20 + tgd_svg_label(out, l.x, y + 4, "large", type, TGD_START, 60);
     }
     if (fold->units->total_ns > 0) {
         tgd_svg_rect(out, l.x, y - 3, 26, 4, 2, (tgd_pen){.fill = TGD_COLOUR_TRACK});
