@@ -187,6 +187,16 @@ static inline void probe_print(const tgd_report *report)
 
 typedef tgd_status (*probe_writer)(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err);
 
+static inline tgd_status probe_svg(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err)
+{
+    return tgd_report_write(report, TGD_FORMAT_SVG, sink, context, err);
+}
+
+static inline tgd_status probe_gv(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err)
+{
+    return tgd_report_write(report, TGD_FORMAT_GV, sink, context, err);
+}
+
 typedef struct probe_string {
     char *bytes;
     size_t n, capacity;

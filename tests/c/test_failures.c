@@ -134,7 +134,7 @@ static bool writer_fails_well(const tgd_report *report, probe_writer write, size
 
 static void writers(void)
 {
-    static const probe_writer all[] = {tgd_text_report_write, tgd_json_write, tgd_gv_write, tgd_svg_write};
+    static const probe_writer all[] = {tgd_text_report_write, tgd_json_write, probe_gv, probe_svg};
     static const char *const names[] = {"text", "JSON", "gv", "SVG"};
     scene s;
     make_scene(&s, false);

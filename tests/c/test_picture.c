@@ -145,9 +145,9 @@ static int gv_nodes(const char *gv)
 
 static void check_documents(const tgd_report *report)
 {
-    char *svg = probe_document(report, tgd_svg_write);
-    char *again = probe_document(report, tgd_svg_write);
-    char *gv = probe_document(report, tgd_gv_write);
+    char *svg = probe_document(report, probe_svg);
+    char *again = probe_document(report, probe_svg);
+    char *gv = probe_document(report, probe_gv);
     check_svg(svg);
     CHECK(strcmp(svg, again) == 0);
     CHECK(gv_nodes(gv) >= 0);
@@ -197,7 +197,7 @@ static void the_fault_is_named(void)
     static model m;
     model_residual(&m, 20, 3);
     tgd_report *report = model_report(&m);
-    char *svg = probe_document(report, tgd_svg_write);
+    char *svg = probe_document(report, probe_svg);
     CHECK_HAS(svg, "ReluBackward0");
     CHECK_HAS(svg, "saved result is v0, now v1");
     CHECK_HAS(svg, ">layer.3</text>"); /* its frame */
@@ -205,7 +205,7 @@ static void the_fault_is_named(void)
     CHECK_HAS(svg, "never reached");
     CHECK_HAS(svg, ">ERROR</tspan>");
     free(svg);
-    char *gv = probe_document(report, tgd_gv_write);
+    char *gv = probe_document(report, probe_gv);
     CHECK_HAS(gv, "style=dashed");
     CHECK_HAS(gv, "1: saved result is v0, now v1");
     free(gv);
@@ -221,7 +221,7 @@ static void roots_without_a_graph(void)
     }
     for (size_t n = 1; n <= 8; n += 7) {
         tgd_report *report = probe_roots(roots, n);
-        char *svg = probe_document(report, tgd_svg_write);
+        char *svg = probe_document(report, probe_svg);
         check_svg(svg);
         CHECK_HAS(svg, "no grad_fn");
         free(svg);
@@ -261,7 +261,7 @@ static void hostile_labels(void)
     for (size_t used = 1; used <= n; used += used < n ? n - 1 : 1) {
         tgd_report *report = probe_parameters(x, parameters, used);
         check_documents(report);
-        char *svg = probe_document(report, tgd_svg_write);
+        char *svg = probe_document(report, probe_svg);
         CHECK(strlen(svg) < 200000);
         free(svg);
         tgd_report_free(report);
@@ -276,9 +276,9 @@ static void locales_make_no_difference(void)
     static model m;
     model_residual(&m, 8, 3);
     tgd_report *report = model_report(&m);
-    char *before = probe_document(report, tgd_svg_write);
+    char *before = probe_document(report, probe_svg);
     if (setlocale(LC_ALL, "de_DE.UTF-8") != NULL) {
-        char *after = probe_document(report, tgd_svg_write);
+        char *after = probe_document(report, probe_svg);
         CHECK(strcmp(before, after) == 0);
         CHECK_STR(localeconv()->decimal_point, ",");
         free(after);
@@ -301,7 +301,7 @@ static void *draw(void *argument)
 {
     drawing *d = argument;
     for (int i = 0; i < d->times; i++) {
-        char *svg = probe_document(d->report, tgd_svg_write);
+        char *svg = probe_document(d->report, probe_svg);
         d->wrong += strcmp(svg, d->expected) != 0;
         free(svg);
     }
@@ -314,7 +314,7 @@ static void threads_and_children_draw(void)
     enum { THREADS = 4 };
     model_residual(&m, 6, 2);
     tgd_report *report = model_report(&m);
-    char *expected = probe_document(report, tgd_svg_write);
+    char *expected = probe_document(report, probe_svg);
     drawing drawings[THREADS];
     pthread_t threads[THREADS];
     pthread_attr_t small_stack;
@@ -364,7 +364,7 @@ static void nothing_on_stderr(void)
     CHECK(file >= 0 && saved >= 0 && dup2(file, 2) == 2);
     model_random(&m, 300, 5, true);
     tgd_report *report = model_report(&m);
-    char *svg = probe_document(report, tgd_svg_write);
+    char *svg = probe_document(report, probe_svg);
     fflush(stderr);
     dup2(saved, 2);
     close(saved);

@@ -30,7 +30,7 @@ typedef struct task {
     size_t wrong;
 } task;
 
-static const probe_writer writers[] = {tgd_text_report_write, tgd_json_write, tgd_gv_write, tgd_svg_write};
+static const probe_writer writers[] = {tgd_text_report_write, tgd_json_write, probe_gv, probe_svg};
 enum { WRITERS = sizeof writers / sizeof writers[0] };
 
 static bool is(const tgd_report *report, probe_writer write, const char *expected)

@@ -562,8 +562,9 @@ def test_signatures():
     assert str(inspect.signature(torchgraphdbg.assert_healthy)) == str(inspect.signature(torchgraphdbg.inspect))
     assert str(inspect.signature(torchgraphdbg.dump)) == (
         "(root, path='torchgraphdbg.svg', *, params=None, inputs=None, create_graph=False, file=None, quiet=False, "
-        "redact=False)")
-    assert str(inspect.signature(torchgraphdbg.Report.save)) == "(self, /, path, *, redact=False)"
+        "redact=False, detail='auto', focus=None)")
+    assert str(inspect.signature(torchgraphdbg.Report.save)) == (
+        "(self, /, path, *, redact=False, detail='auto', focus=None)")
 
 
 def test_version():

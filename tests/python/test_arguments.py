@@ -101,7 +101,7 @@ def test_empty_root(empty):
 
 
 def test_missing_and_unknown_arguments(healthy):
-    for arguments in ({}, {"root": healthy, "parameters": []}, {"root": healthy, "detail": "all"}):
+    for arguments in ({}, {"root": healthy, "parameters": []}, {"root": healthy, "details": "all"}):
         for call in (inspect, torchgraphdbg.dump, torchgraphdbg.assert_healthy):
             with pytest.raises(TypeError):
                 call(**arguments)

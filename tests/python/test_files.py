@@ -265,7 +265,7 @@ def test_save_takes_one_path(path, report):
 
 
 def test_save_refuses_what_it_does_not_know(report):
-    for options in ({"detail": "all"}, {"focus": None}, {"format": "svg"}):
+    for options in ({"details": "all"}, {"focused": None}, {"format": "svg"}):
         with pytest.raises(TypeError):
             report.save("a.svg", **options)
     with pytest.raises(TypeError):
