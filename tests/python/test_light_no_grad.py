@@ -5,16 +5,16 @@ import inspect
 import pytest
 import torch
 import torchgraphdbg as tgd
-from torchgraphdbg import auto
+from torchgraphdbg import _core
 
 MODES = [torch.no_grad, torch.inference_mode]
 
 
 @pytest.fixture(autouse=True)
 def light():
-    auto.start()
+    _core._light_start()
     yield
-    auto.stop()
+    _core._light_stop()
 
 
 def line_here():
