@@ -41,7 +41,7 @@ PyObject *tgd_py_attempt_report(const tgd_py_state *state, PyObject *params, con
         arguments.request.refusal = a->refusal;
         arguments.request.values = a->values;
         arguments.request.attempted = a->refusal == NULL;
-        report = tgd_py_report_new(state, &arguments.request);
+        report = tgd_py_report_new(state, &arguments.request, TGD_PY_BY_A_STEP);
     }
     tgd_py_arguments_clear(&arguments);
     return report;

@@ -69,7 +69,7 @@ void tgd_py_auto_note_refusal(const tgd_root *root, const tgd_refusal *refusal)
         return;
     }
     const tgd_request request = {.roots = root, .n_roots = 1, .refusal = refusal};
-    PyObject *report = tgd_py_report_new(PyModule_GetState(owner), &request);
+    PyObject *report = tgd_py_report_new(PyModule_GetState(owner), &request, TGD_PY_BY_A_STEP);
     PyErr_Clear(); /* PyTorch's own exception is on its way, and says the same in fewer words */
     Py_XSETREF(refused, report);
 }

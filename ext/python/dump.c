@@ -256,7 +256,7 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
                  tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) < 0 ||
                  (tgd_py_recording() && tgd_py_arguments_look_around(&arguments) < 0);
     if (!failed) {
-        report = tgd_py_report_new(state, &arguments.request);
+        report = tgd_py_report_new(state, &arguments.request, TGD_PY_BY_A_PERSON);
     }
     tgd_py_arguments_clear(&arguments);
     failed = report == NULL;

@@ -27,7 +27,7 @@ static PyObject *inspect_with(PyObject *module, PyObject *args, PyObject *keywor
     PyObject *report = NULL;
     if (tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) == 0 &&
         (!tgd_py_recording() || tgd_py_arguments_look_around(&arguments) == 0)) {
-        report = tgd_py_report_new(PyModule_GetState(module), &arguments.request);
+        report = tgd_py_report_new(PyModule_GetState(module), &arguments.request, TGD_PY_BY_A_PERSON);
     }
     tgd_py_arguments_clear(&arguments);
     return report;

@@ -61,16 +61,16 @@ static tgd_status capture_since(tgd_report **out, const tgd_request *request, ui
 }
 
 /* A long recording holds many steps, and a report is about one: the last rows first, more of them only where the
-   graph has nodes from before. */
-static tgd_status capture(tgd_report **out, const tgd_request *request, bool recording, tgd_error *err)
+   graph has nodes from before. What grows shows over a few steps, and is not asked for at every one. */
+static tgd_status capture(tgd_report **out, const tgd_request *request, tgd_py_asked asked, tgd_error *err)
 {
-    if (!recording) {
+    if (!tgd_observe_on()) {
         tgd_request complete = *request;
         complete.trace = tgd_py_trace;
         return tgd_report_capture(out, &complete, err);
     }
     static const size_t recent[] = {2, 8, SIZE_MAX}; /* backwards */
-    for (size_t i = 0;; i++) {
+    for (size_t i = asked == TGD_PY_BY_A_STEP ? 0 : 1;; i++) {
         uint64_t since = tgd_observe_recent(recent[i]);
         tgd_report *captured = NULL;
         tgd_status status = capture_since(&captured, request, since, err);
@@ -85,14 +85,13 @@ static tgd_status capture(tgd_report **out, const tgd_request *request, bool rec
     }
 }
 
-PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request)
+PyObject *tgd_py_report_new(const tgd_py_state *state, const tgd_request *request, tgd_py_asked asked)
 {
     tgd_report *captured = NULL;
     tgd_error err = {.status = TGD_OK};
     tgd_status status;
-    bool recording = tgd_observe_on();
     Py_BEGIN_ALLOW_THREADS
-    status = capture(&captured, request, recording, &err);
+    status = capture(&captured, request, asked, &err);
     Py_END_ALLOW_THREADS
     return status == TGD_OK ? tgd_py_report_wrap(state, captured) : tgd_py_raise(state, status, &err, NULL);
 }
