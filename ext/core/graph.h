@@ -16,7 +16,7 @@ typedef struct tgd_type_row {
     const void *key;  /* C++ class; NULL for a Python class */
     const char *name; /* for ever, or in graph.strings */
     tgd_node_kind kind;
-    uint32_t python_flags;  /* TGD_PY_* */
+    uint32_t python_flags;  /* TGD_PY_*; HIDES_GRAPH also of C++ nodes known by name */
     uint32_t raising_edges; /* as in tgd_torch_node_info */
     uint32_t code;          /* of a Python class: of its backward, as tgd_place's, or TGD_NONE */
 } tgd_type_row;

@@ -373,7 +373,7 @@ static void node_message(tgd_text *text, const tgd_report *report, const tgd_fin
         break;
     case TGD_DETAIL_HIDDEN:
         tgd_text_str(text, " runs a part of backward that this graph does not show (a reentrant checkpoint, a sharded "
-                           "module): ");
+                           "module, another process): ");
         tgd_text_count(text, row->other);
         tgd_text_str(text, row->other == 1 ? " parameter that is not in the graph may be reached there: unchecked"
                                            : " parameters that are not in the graph may be reached there: unchecked");

@@ -58,6 +58,12 @@ static tgd_status add_type(walker *w, tgd_type_row row, uint32_t *out)
     return TGD_OK;
 }
 
+/* C++ nodes behind which backward goes on where this graph does not show it: in the process that an RPC called. */
+static uint32_t flags_of(const char *name)
+{
+    return strcmp(name, "torch::distributed::autograd::RecvRpcBackward") == 0 ? TGD_PY_HIDES_GRAPH : 0u;
+}
+
 /* The row for a C++ class, or for the name of a node inside CopySlices: both are identities for ever. */
 static tgd_status type_index(walker *w, const void *key, const char *name, tgd_node_kind kind, uint32_t *out)
 {
@@ -67,7 +73,8 @@ static tgd_status type_index(walker *w, const void *key, const char *name, tgd_n
     }
     if (*index == TGD_NONE) {
         uint32_t added;
-        tgd_status status = add_type(w, (tgd_type_row){.key = key, .name = name, .kind = kind}, &added);
+        tgd_status status = add_type(w, (tgd_type_row){.key = key, .name = name, .kind = kind, .python_flags = flags_of(name)},
+                                     &added);
         if (status != TGD_OK) {
             return status;
         }

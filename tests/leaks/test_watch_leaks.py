@@ -48,7 +48,7 @@ def test_steps_that_go_wrong(tmp_path):
             pass
 
     with watch(model, tmp_path / "out", max_dumps=0):
-        steady(step, 200, STEPS // 3, 4 << 20)
+        steady(step, STEPS // 2, STEPS // 3, 4 << 20)  # the rows of 32,000 writes are kept; then the oldest go
 
 
 def test_watches_that_come_and_go(tmp_path):
