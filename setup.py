@@ -263,6 +263,16 @@ class BuildCore(build_ext):
             stamp.write_text(made_from, encoding="utf-8")
         return target
 
+    def page_assets(self):
+        """The script and style of the HTML page as C arrays, beside the objects."""
+        path = ROOT / "graphviz/page/embed.py"
+        spec = importlib.util.spec_from_file_location("embed_page", path)
+        embed = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(embed)
+        target = self.objects / "page_assets.c"
+        write_if_changed(target, embed.generate())
+        return target
+
     def precompiled(self, flags):
         """(where the copy of ext/shim/torch_headers.h for this build stands, the step that compiles it); None with a
         compiler other than gcc, which would want other options."""
@@ -280,6 +290,7 @@ class BuildCore(build_ext):
             flags["shim", ".cpp"] += ["-include", str(headers[0]), "-fpch-deps"]
         sources = group_sources()
         sources["shim"].append(self.generated_table())
+        sources["graphviz"].append(self.page_assets())
         strict = os.environ.get("TGD_WERROR", "0") == "1"
         self.linked, steps = {}, []
         for group, paths in sources.items():

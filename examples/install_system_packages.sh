@@ -44,6 +44,7 @@ if [ "$tests" = 1 ]; then
     if ! command -v chromium-browser >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
         program chromium chromium
     fi
+    program chromedriver chromium-driver
 fi
 
 if [ ${#missing[@]} -eq 0 ]; then

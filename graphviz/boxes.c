@@ -430,7 +430,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
 
 void tgd_box_draw(tgd_text *out, const tgd_fold *fold, uint32_t index, const tgd_box_place *place)
 {
-    tgd_text_str(out, "<g class=\"node\">\n");
+    tgd_text_printf(out, "<g class=\"node\" data-b=\"%lu\">\n", (unsigned long)index);
     if (tgd_box_is_flagged(fold, index)) {
         draw_flagged(out, fold, index, place);
     } else {

@@ -165,7 +165,9 @@ static double draw_findings(tgd_text *out, const tgd_units *units, const groups 
         if (k > 0) {
             tgd_svg_line(out, X + 16, at - 9, X + W - 16, at - 9, (tgd_pen){.stroke = TGD_COLOUR_GRID, .width = 1});
         }
+        tgd_text_printf(out, "<g class=\"finding\" data-f=\"%lu\">\n", (unsigned long)k + 1);
         at += draw_entry(out, out, units, g, k, at, k < n_full);
+        tgd_text_str(out, "</g>\n");
     }
     if (shown < n) {
         tgd_text words;

@@ -15,7 +15,10 @@ enum {
     HEAD = 42,   /* above the graph */
     LEGEND = 44, /* below it */
     STRIP = 26,  /* more, where parameters are not in the graph */
-    MOST_NAMES = 12
+    MOST_NAMES = 12,
+    INSIDE_WIDTH = 860, /* of the graph in an opened fold, at most */
+    INSIDE_HEIGHT = 560,
+    INSIDE_LEAST = 420
 };
 
 /* A fold and where its boxes stand. */
@@ -36,11 +39,13 @@ static double largest(const tgd_fold *fold)
     return fold->n_boxes <= FEW_BOXES ? 1.5 : 1.15;
 }
 
-static tgd_status compose(picture *out, const tgd_units *units, uint32_t budget, bool only_if_readable, double w,
-                          double h, tgd_error *err)
+/* Of the whole graph, or of what is inside one box. */
+static tgd_status compose(picture *out, const tgd_units *units, const tgd_fold_box *inside, uint32_t budget,
+                          bool only_if_readable, double w, double h, tgd_error *err)
 {
     *out = (picture){0};
-    tgd_status status = tgd_fold_make(&out->fold, units, budget, err);
+    tgd_status status = inside == NULL ? tgd_fold_make(&out->fold, units, budget, err)
+                                       : tgd_fold_make_inside(&out->fold, units, inside, budget, err);
     if (status != TGD_OK) {
         return status;
     }
@@ -62,17 +67,18 @@ static tgd_status compose(picture *out, const tgd_units *units, uint32_t budget,
 }
 
 /* The least folded picture that can be drawn large enough to read, or the largest there is. */
-static tgd_status choose_picture(picture *out, const tgd_units *units, double w, double h, tgd_error *err)
+static tgd_status choose_picture(picture *out, const tgd_units *units, const tgd_fold_box *inside, double w, double h,
+                                 tgd_error *err)
 {
     picture best = {0};
-    if (units->budget > 0) { /* asked for: however small it becomes */
-        return compose(out, units, units->budget, false, w, h, err);
+    if (units->budget > 0 && inside == NULL) { /* asked for: however small it becomes */
+        return compose(out, units, NULL, units->budget, false, w, h, err);
     }
     for (uint32_t budget = MOST_BOXES; budget >= FEWEST_BOXES && best.arrangement.scale < readable;
          budget -= BUDGET_STEP) {
         picture next;
         bool last = budget < FEWEST_BOXES + BUDGET_STEP;
-        tgd_status status = compose(&next, units, budget, !last, w, h, err);
+        tgd_status status = compose(&next, units, inside, budget, !last, w, h, err);
         if (status != TGD_OK) {
             picture_clear(&best);
             return status;
@@ -380,7 +386,11 @@ static void draw_graph(tgd_text *out, const picture *p, double x, double y, doub
         for (uint32_t i = 0; i < a->n_ways; i++) {
             tgd_pen pen = edge_pen(fold, &fold->edges[a->ways[i].edge]);
             if ((pen.stroke == TGD_COLOUR_MUTE) == (pass == 0)) {
+                const tgd_fold_edge *edge = &fold->edges[a->ways[i].edge];
+                tgd_text_printf(out, "<g class=\"edge\" data-e=\"%lu %lu\">\n", (unsigned long)edge->from,
+                                (unsigned long)edge->to);
                 draw_way(out, &a->ways[i], pen);
+                tgd_text_str(out, "</g>\n");
             }
         }
     }
@@ -394,14 +404,17 @@ static void draw_graph(tgd_text *out, const picture *p, double x, double y, doub
 }
 
 tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x, double y, double w, double h,
-                                tgd_error *err)
+                                tgd_fold *drawn, tgd_error *err)
 {
     const tgd_report *report = units->report;
+    if (drawn != NULL) {
+        *drawn = (tgd_fold){.units = units};
+    }
     bool strip = any_outside(report);
     double foot = strip ? LEGEND + STRIP : LEGEND;
     picture p = {0};
     if (units->n > 0) {
-        tgd_status status = choose_picture(&p, units, w - 36, h - HEAD - foot, err);
+        tgd_status status = choose_picture(&p, units, NULL, w - 36, h - HEAD - foot, err);
         if (status != TGD_OK) {
             return status;
         }
@@ -429,6 +442,42 @@ tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x,
     if (strip) {
         draw_outside(out, units, x + 16, y + h - 39, w - 32);
     }
+    if (drawn != NULL && units->n > 0) {
+        *drawn = p.fold;
+        p.fold = (tgd_fold){0};
+    }
+    picture_clear(&p);
+    return TGD_OK;
+}
+
+/* ---- one fold, opened ---- */
+
+tgd_status tgd_graph_inside_draw(tgd_text *out, tgd_fold *drawn, const tgd_units *units, const tgd_fold_box *box,
+                                 const char *title, double *w, double *h, tgd_error *err)
+{
+    picture p = {0};
+    tgd_status status = choose_picture(&p, units, box, INSIDE_WIDTH, INSIDE_HEIGHT, err);
+    if (status != TGD_OK) {
+        return status;
+    }
+    const tgd_arrangement *a = &p.arrangement;
+    double width = fmax(a->width * a->scale, INSIDE_LEAST);
+    double height = a->height * a->scale;
+    *w = width + 36;
+    *h = height + HEAD + 18;
+    tgd_text words;
+    tgd_text_init(&words, NULL, NULL);
+    tgd_text_count(&words, box->n_nodes);
+    tgd_text_str(&words, box->n_nodes == 1 ? " node in " : " nodes in ");
+    tgd_text_count(&words, p.fold.n_boxes);
+    tgd_text_str(&words, p.fold.n_boxes == 1 ? " box" : " boxes");
+    tgd_svg_panel(out, 0, 0, *w, *h, title, NULL);
+    tgd_svg_label(out, *w - 48, 26, tgd_svg_words(out, &words), (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK3}, TGD_END,
+                  INSIDE_LEAST);
+    tgd_text_drop(&words);
+    draw_graph(out, &p, 18, HEAD, width, height);
+    *drawn = p.fold;
+    p.fold = (tgd_fold){0};
     picture_clear(&p);
     return TGD_OK;
 }

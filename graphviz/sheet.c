@@ -1,4 +1,6 @@
 /* The SVG: a sheet of fixed size in landscape, readable on any background, without scripts, links or fonts. */
+#include "sheet.h"
+
 #include "documents.h"
 #include "graph_panel.h"
 #include "side_panels.h"
@@ -173,50 +175,59 @@ static void draw_footer(tgd_text *out, const tgd_report *report)
     tgd_text_drop(&words);
 }
 
-static tgd_status draw_sheet(tgd_text *out, const tgd_report *report, const tgd_view *view, tgd_error *err)
+tgd_status tgd_sheet_units(tgd_units *out, const tgd_report *report, const tgd_view *view, tgd_error *err)
 {
-    tgd_units units;
-    tgd_status status = tgd_units_make(&units, report, err);
+    tgd_status status = tgd_units_make(out, report, err);
     if (status == TGD_OK) {
-        status = tgd_units_view(&units, view, err);
+        status = tgd_units_view(out, view, err);
         if (status != TGD_OK) {
-            tgd_units_clear(&units);
+            tgd_units_clear(out);
         }
     }
-    if (status != TGD_OK) {
-        return status;
-    }
+    return status;
+}
+
+tgd_status tgd_sheet_draw(tgd_text *out, const tgd_units *units, tgd_fold *drawn, tgd_error *err)
+{
+    const tgd_report *report = units->report;
     tgd_text_printf(out,
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
                     "role=\"img\" aria-labelledby=\"tgd-title\"><title id=\"tgd-title\">torchgraphdbg: ",
                     TGD_SHEET_WIDTH, TGD_SHEET_HEIGHT, TGD_SHEET_WIDTH, TGD_SHEET_HEIGHT);
     tgd_text_xml(out, report->verdict);
     tgd_text_str(out, "</title>\n");
-    tgd_style_write(out);
+    if (drawn == NULL) { /* else the page has the style sheet */
+        tgd_style_write(out);
+    }
     tgd_svg_rect(out, 0, 0, TGD_SHEET_WIDTH, TGD_SHEET_HEIGHT, 0, (tgd_pen){.fill = TGD_COLOUR_BG});
     double y = TGD_TOP + draw_banner(out, report) + TGD_GUTTER;
     /* where backward raised there is more to see in the graph */
     bool fails = report->root_fails || report->first_error < report->n_executed;
-    bool timeline = !fails && tgd_timeline_shows(&units);
+    bool timeline = !fails && tgd_timeline_shows(units);
     double end = TGD_PANELS_END - (timeline ? TGD_TIMELINE_HEIGHT + TGD_GUTTER : 0);
-    status = tgd_graph_panel_draw(out, &units, TGD_MARGIN, y, TGD_GRAPH_WIDTH, end - y, err);
+    tgd_status status = tgd_graph_panel_draw(out, units, TGD_MARGIN, y, TGD_GRAPH_WIDTH, end - y, drawn, err);
     if (status == TGD_OK) {
-        status = tgd_side_panels_draw(out, &units, y, end, err);
+        status = tgd_side_panels_draw(out, units, y, end, err);
     }
     if (status == TGD_OK && timeline) {
-        tgd_timeline_panel_draw(out, &units, end + TGD_GUTTER);
+        tgd_timeline_panel_draw(out, units, end + TGD_GUTTER);
     }
     draw_footer(out, report);
     tgd_text_str(out, "</svg>\n");
-    tgd_units_clear(&units);
     return status;
 }
 
 tgd_status tgd_svg_write(const tgd_report *report, const tgd_view *view, tgd_sink sink, void *context, tgd_error *err)
 {
+    tgd_units units;
+    tgd_status status = tgd_sheet_units(&units, report, view, err);
+    if (status != TGD_OK) {
+        return status;
+    }
     tgd_text out;
     tgd_text_init(&out, NULL, NULL); /* all or nothing: a picture that fails half way is not begun */
-    tgd_status status = draw_sheet(&out, report, view, err);
+    status = tgd_sheet_draw(&out, &units, NULL, err);
+    tgd_units_clear(&units);
     if (status != TGD_OK) {
         tgd_text_drop(&out);
         return status;

@@ -53,11 +53,41 @@ tgd_tone tgd_tone_ok(void)
     return (tgd_tone){TGD_COLOUR_OK_TEXT, TGD_COLOUR_OK_STROKE, TGD_COLOUR_OK_FILL, TGD_COLOUR_OK_TINT};
 }
 
-void tgd_style_write(tgd_text *text)
+static void write_fonts(tgd_text *text)
 {
-    tgd_text_str(text, "<style>text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;unicode-bidi:isolate}"
+    tgd_text_str(text, "text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;unicode-bidi:isolate}"
                        ".m{font-family:ui-monospace,SFMono-Regular,Consolas,'DejaVu Sans Mono',monospace}"
                        ".b{font-weight:700}\n");
+}
+
+static void write_variables(tgd_text *text, const char *const *colours)
+{
+    for (int colour = 1; colour < TGD_N_COLOURS; colour++) {
+        tgd_text_printf(text, "--%s:%s;", names[colour], colours[colour]);
+    }
+}
+
+void tgd_style_write_page(tgd_text *text)
+{
+    write_fonts(text);
+    tgd_text_str(text, ":root{color-scheme:light;");
+    write_variables(text, lights);
+    tgd_text_str(text, "}\n:root[data-theme=dark]{color-scheme:dark;");
+    write_variables(text, darks);
+    tgd_text_str(text, "}\n@media (prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;");
+    write_variables(text, darks);
+    tgd_text_str(text, "}}\n");
+    for (int colour = 1; colour < TGD_N_COLOURS; colour++) {
+        tgd_text_printf(text, ".f-%s{fill:var(--%s)}.s-%s{stroke:var(--%s)}", names[colour], names[colour],
+                        names[colour], names[colour]);
+    }
+    tgd_text_str(text, "\n");
+}
+
+void tgd_style_write(tgd_text *text)
+{
+    tgd_text_str(text, "<style>");
+    write_fonts(text);
     for (int colour = 1; colour < TGD_N_COLOURS; colour++) {
         tgd_text_printf(text, ".f-%s{fill:%s}.s-%s{stroke:%s}", names[colour], lights[colour], names[colour],
                         lights[colour]);

@@ -68,6 +68,9 @@ typedef enum tgd_font { TGD_SANS = 0, TGD_BOLD, TGD_MONO, TGD_MONO_BOLD } tgd_fo
 
 /* The style sheet: classes for both themes, no variables. */
 void tgd_style_write(tgd_text *text);
+/* The same for a page that can be switched: every colour also as a variable ("--ink"), dark where the root element says
+   data-theme="dark", or where the system does and data-theme does not say "light". Rules only, without the element. */
+void tgd_style_write_page(tgd_text *text);
 /* Family for Graphviz documents. */
 extern const char *const tgd_style_gv_font;
 

@@ -8,6 +8,7 @@ static const struct {
     tgd_format format;
 } suffixes[] = {
     {"svg", TGD_FORMAT_SVG},
+    {"html", TGD_FORMAT_HTML},
     {"json", TGD_FORMAT_JSON},
     {"gv", TGD_FORMAT_GV},
     {"txt", TGD_FORMAT_TEXT},
@@ -53,10 +54,10 @@ tgd_status tgd_format_of_path(tgd_format *out, const char *path, tgd_error *err)
     if (words.status != TGD_OK) {
         status = tgd_fail_memory(err);
     } else if (dot == NULL) {
-        status = tgd_fail(err, TGD_EINVAL, "'%s' has no suffix that names a format: use .svg, .json, .trace.json, .gv or .txt",
+        status = tgd_fail(err, TGD_EINVAL, "'%s' has no suffix that names a format: use .svg, .html, .json, .trace.json, .gv or .txt",
                           words.bytes);
     } else {
-        status = tgd_fail(err, TGD_EINVAL, "no format has the suffix '%s': use .svg, .json, .trace.json, .gv or .txt", words.bytes);
+        status = tgd_fail(err, TGD_EINVAL, "no format has the suffix '%s': use .svg, .html, .json, .trace.json, .gv or .txt", words.bytes);
     }
     tgd_text_drop(&words);
     return status;
@@ -79,6 +80,8 @@ tgd_status tgd_report_write_view(const tgd_report *report, tgd_format format, co
         return tgd_gv_write(report, view, sink, context, err);
     case TGD_FORMAT_SVG:
         return tgd_svg_write(report, view, sink, context, err);
+    case TGD_FORMAT_HTML:
+        return tgd_html_write(report, view, sink, context, err);
     case TGD_FORMAT_TRACE:
         return tgd_chrome_trace_write(report, sink, context, err);
     }

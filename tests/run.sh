@@ -86,7 +86,7 @@ bash examples/install_system_packages.sh --tests "$base"
 
 venv=$repository/.venv-tests-$torch
 python=$venv/bin/python
-packages=(setuptools wheel numpy pytest pytest-xdist mypy scikit-learn torchviz transformers)
+packages=(setuptools wheel numpy pytest pytest-xdist mypy scikit-learn torchviz transformers selenium)
 wanted="torch==$torch ${packages[*]}"
 if [ "$(cat "$venv/installed" 2>/dev/null)" != "$wanted" ] || ! "$python" -c '' 2>/dev/null; then
     echo "-- installing torch $torch and what the tests use into ${venv#"$repository"/}"

@@ -118,6 +118,9 @@ typedef struct tgd_fold {
 } tgd_fold;
 
 tgd_status tgd_fold_make(tgd_fold *out, const tgd_units *units, uint32_t budget, tgd_error *err);
+/* The same of what one box holds: edges to what is outside it are not in the result. */
+tgd_status tgd_fold_make_inside(tgd_fold *out, const tgd_units *units, const tgd_fold_box *box, uint32_t budget,
+                                tgd_error *err);
 void tgd_fold_clear(tgd_fold *fold);
 
 /* False where backward was not measured. */

@@ -223,7 +223,8 @@ static void mark_boxes(tgd_fold *fold)
     for (uint32_t i = 0; i < report->n_findings; i++) {
         tgd_node v = report->findings[i].node;
         uint32_t unit = v == TGD_NONE ? TGD_NONE : units->unit_of[v];
-        if (unit != TGD_NONE) {
+        if (unit != TGD_NONE && fold->n_boxes > 0 && unit >= fold->boxes[0].first_unit &&
+            unit < fold->boxes[fold->n_boxes - 1].first_unit + fold->boxes[fold->n_boxes - 1].n_units) {
             add_mark(&fold->boxes[box_of_unit(fold, unit)], units->number[i], report->findings[i].severity);
         }
     }
@@ -247,6 +248,7 @@ static tgd_status collect_edges(tgd_fold *fold, tgd_error *err)
         return tgd_fail_memory(err);
     }
     uint32_t n_edges = 0;
+    uint32_t behind = n == 0 ? 0 : fold->boxes[n - 1].first_unit + fold->boxes[n - 1].n_units;
     for (uint32_t b = 0; b < n; b++) {
         uint32_t first = fold->boxes[b].first_unit;
         uint32_t end = first + fold->boxes[b].n_units;
@@ -255,7 +257,7 @@ static tgd_status collect_edges(tgd_fold *fold, tgd_error *err)
             for (uint32_t k = 0; k < row->n_edges; k++) {
                 tgd_node to = graph->edges[row->first_edge + k].to;
                 uint32_t unit = to == TGD_NONE ? TGD_NONE : units->unit_of[to];
-                if (unit == TGD_NONE || unit < end) {
+                if (unit == TGD_NONE || unit < end || unit >= behind) {
                     continue;
                 }
                 uint32_t *c = &count[b * n + box_of_unit(fold, unit)];
@@ -354,22 +356,21 @@ static tgd_status make_frames(tgd_fold *fold, tgd_error *err)
 
 /* ---- all of it ---- */
 
-static tgd_status choose(tgd_items *items, tgd_items *scratch, const tgd_units *units, uint32_t budget, tgd_error *err)
+static tgd_status choose(tgd_items *items, tgd_items *scratch, const tgd_units *units, const tgd_item *root,
+                         uint32_t budget, tgd_error *err)
 {
-    if (units->n == 0) {
+    uint32_t n = root->b - root->a;
+    if (n == 0) {
         return TGD_OK;
     }
-    tgd_item root = {.a = 0, .b = units->n, .context = 0, .module = TGD_NONE, .copies = 1, .form = TGD_FOLD_RUN};
-    root.form = units->n == 1 ? TGD_FOLD_ONE : TGD_FOLD_RUN;
-    tgd_status status = TGD_OK;
-    if (root.form == TGD_FOLD_ONE) {
-        return tgd_items_add(items, root, err);
+    if (n == 1) {
+        return tgd_items_add(items, *root, err);
     }
-    if (units->budget >= units->n) {
+    if (units->budget >= units->n) { /* there are no folds, and so no insides of them */
         return tgd_items_all(items, units, err);
     }
-    uint32_t most = units->n <= budget ? units->n : budget * 5 / 8;
-    status = tgd_item_open(items, units, &root, most, err);
+    uint32_t most = n <= budget ? n : budget * 5 / 8;
+    tgd_status status = tgd_item_open(items, units, root, most, err);
     if (status == TGD_OK) {
         status = show_must(items, scratch, units, budget, err);
     }
@@ -381,7 +382,7 @@ static tgd_status choose(tgd_items *items, tgd_items *scratch, const tgd_units *
     }
     if (status == TGD_OK && items->n > TGD_FOLD_BOXES) { /* many units that must be shown, far apart in one module */
         tgd_item *last = &items->rows[TGD_FOLD_BOXES - 1];
-        *last = (tgd_item){.a = last->a, .b = units->n, .module = TGD_NONE, .copies = 1, .form = TGD_FOLD_RUN};
+        *last = (tgd_item){.a = last->a, .b = root->b, .module = TGD_NONE, .copies = 1, .form = TGD_FOLD_RUN};
         items->n = TGD_FOLD_BOXES;
     }
     return status;
@@ -410,7 +411,7 @@ static tgd_status build(tgd_fold *fold, const tgd_items *items, tgd_error *err)
     return status;
 }
 
-tgd_status tgd_fold_make(tgd_fold *out, const tgd_units *units, uint32_t budget, tgd_error *err)
+static tgd_status make(tgd_fold *out, const tgd_units *units, const tgd_item *root, uint32_t budget, tgd_error *err)
 {
     tgd_fold fold = {.units = units};
     tgd_items items = {0};
@@ -418,7 +419,7 @@ tgd_status tgd_fold_make(tgd_fold *out, const tgd_units *units, uint32_t budget,
     if (budget > TGD_FOLD_BOXES - 16) {
         budget = TGD_FOLD_BOXES - 16;
     }
-    tgd_status status = choose(&items, &scratch, units, budget, err);
+    tgd_status status = choose(&items, &scratch, units, root, budget, err);
     if (status == TGD_OK) {
         status = build(&fold, &items, err);
     }
@@ -430,6 +431,26 @@ tgd_status tgd_fold_make(tgd_fold *out, const tgd_units *units, uint32_t budget,
     }
     *out = fold;
     return TGD_OK;
+}
+
+tgd_status tgd_fold_make(tgd_fold *out, const tgd_units *units, uint32_t budget, tgd_error *err)
+{
+    tgd_item root = {.b = units->n, .module = TGD_NONE, .copies = 1};
+    root.form = units->n == 1 ? TGD_FOLD_ONE : TGD_FOLD_RUN;
+    return make(out, units, &root, budget, err);
+}
+
+tgd_status tgd_fold_make_inside(tgd_fold *out, const tgd_units *units, const tgd_fold_box *box, uint32_t budget,
+                                tgd_error *err)
+{
+    tgd_item root = {.a = box->first_unit,
+                     .b = box->first_unit + box->n_units,
+                     .context = box->context,
+                     .module = box->module,
+                     .copies = box->copies,
+                     .identical = box->identical,
+                     .form = box->form};
+    return make(out, units, &root, budget, err);
 }
 
 void tgd_fold_clear(tgd_fold *fold)

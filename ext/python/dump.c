@@ -16,7 +16,7 @@ const char tgd_py_dump_doc[] =
     "     redact=False, detail='auto', focus=None)\n--\n\n"
     "Inspect a graph, print the report, save it to a file, and return it.\n\n"
     "The arguments of inspect(), and:\n\n"
-    "path    where to save it; the suffix picks the format: .svg, .json, .gv or .txt. A str, bytes or\n"
+    "path    where to save it; the suffix picks the format: .svg, .html, .json, .gv or .txt. A str, bytes or\n"
     "        os.PathLike, a list of them, or None for no file. Where torch.distributed is initialised\n"
     "        the default name carries the rank: torchgraphdbg.rank3.svg.\n"
     "file    where to print the report; sys.stderr by default.\n"

@@ -283,7 +283,7 @@ static PyObject *report_to_dict(PyObject *object, PyObject *args)
 
 PyDoc_STRVAR(save_doc,
              "save($self, /, path, *, redact=False, detail='auto', focus=None)\n--\n\n"
-             "Write the report to a file. The suffix picks the format: .svg, .json, .gv, .txt, or\n"
+             "Write the report to a file. The suffix picks the format: .svg, .html, .json, .gv, .txt, or\n"
              ".trace.json: the timeline of the backward that was recorded, for Perfetto.\n\n"
              "redact leaves of every path only the file's name, in source locations and in sentences, so that\n"
              "the report can be shared. Names of parameters, modules, classes and functions stay.\n\n"

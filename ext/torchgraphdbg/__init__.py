@@ -24,7 +24,7 @@ tensor alive, and making it runs no hook and changes nothing.
     report.ok                no error and no warning
     report.graph             nodes and edges with their saved tensors
     report.summary           counts and sizes
-    report.save("g.json")    .svg, .json, .gv or .txt; torchgraphdbg.load("g.json") is the report again
+    report.save("g.json")    .svg, .html, .json, .gv or .txt; torchgraphdbg.load("g.json") is the report again
     report.timeline          inside record(): a Span for each node that backward ran; node.time, node.gradient are its own
     report.save("g.trace.json")    the same for Perfetto
     report.diff(other)       what changed to another report

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
                                formatter_class=argparse.RawDescriptionHelpFormatter)
     show.add_argument("file", metavar="FILE.json", help="a report that was saved as .json")
     show.add_argument("-o", "--output", metavar="OUT", nargs="+", action="extend", default=[],
-                      help="save to these files instead of printing; the suffix picks the form: .svg, .json, .gv or .txt")
+                      help="save to these files instead of printing; the suffix picks the form: .svg, .html, .json, .gv or .txt")
     show.add_argument("--all", action="store_true",
                       help="print every finding by itself, also what the report sums up or leaves out")
 

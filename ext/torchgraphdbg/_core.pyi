@@ -391,7 +391,7 @@ class Report:
         detail: int | str = "auto",
         focus: str | Node | Finding | None = None,
     ) -> None:
-        """Write the report to a file. The suffix picks the format: .svg, .json, .gv, .txt or .trace.json."""
+        """Write the report to a file. The suffix picks the format: .svg, .html, .json, .gv, .txt or .trace.json."""
     def _repr_svg_(self) -> str: ...
     def _repr_html_(self) -> str: ...
 

@@ -300,7 +300,8 @@ typedef enum tgd_format {
     TGD_FORMAT_JSON,     /* .json schema in README */
     TGD_FORMAT_GV,       /* .gv   the folded graph, for dot */
     TGD_FORMAT_SVG,      /* .svg  the picture */
-    TGD_FORMAT_TRACE     /* .trace.json  when each node ran, for Perfetto and other viewers of Chrome traces */
+    TGD_FORMAT_TRACE,    /* .trace.json  when each node ran, for Perfetto and other viewers of Chrome traces */
+    TGD_FORMAT_HTML      /* .html the picture in a page of its own, with search and details; at most 400,000 bytes */
 } tgd_format;
 
 /* The format that a path's suffix asks for. TGD_EINVAL for an unknown one, with the known ones in *err. */
@@ -310,7 +311,7 @@ tgd_status tgd_format_of_path(tgd_format *out, const char *path, tgd_error *err)
 typedef int (*tgd_sink)(void *context, const char *bytes, size_t n);
 
 /**
- * Write the report in one format. Any thread; TGD_FORMAT_SVG takes one lock of this library for the layout.
+ * Write the report in one format. Any thread; TGD_FORMAT_SVG and _HTML take one lock of this library for the layout.
  * The same report gives the same bytes.
  * @return TGD_OK, TGD_ENOMEM, TGD_EIO (the sink refused), TGD_EGRAPHVIZ, TGD_EINVAL (TGD_FORMAT_TRACE of a report
  *         whose backward was not timed)

@@ -96,7 +96,9 @@ compile()
         -o "$folder/engine_queue.o" || return 1
     "${command[@]}" -shared -fPIC "${warnings[@]}" "${includes[@]}" "$here/fake_cudart.c" \
         -o "$folder/libfake_cudart.so" || return 1
-    for source in "$repository"/ext/core/*.c "$repository"/graphviz/*.c "$here/fake_torch.c" "${tests[@]}"; do
+    python3 "$repository/graphviz/page/embed.py" "$folder/page_assets.c" || return 1
+    for source in "$repository"/ext/core/*.c "$repository"/graphviz/*.c "$folder/page_assets.c" "$here/fake_torch.c" \
+        "${tests[@]}"; do
         printf '%s\0%s\0' "$source" "$folder/$(basename "$source" .c).o"
     done | xargs -0 -n 2 -P "$jobs" "$SHELL" -c '
         source=${@: -2:1} object=${@: -1}

@@ -18,7 +18,7 @@ import torch
 import torchgraphdbg
 from torchgraphdbg import dump, inspect
 
-SUFFIXES = [".svg", ".json", ".gv", ".txt"]
+SUFFIXES = [".svg", ".html", ".json", ".gv", ".txt"]
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX files")
 
 
@@ -42,6 +42,8 @@ def check(path, report):
         assert ElementTree.fromstring(data).tag.endswith("svg")
     elif suffix == ".json":
         assert json.loads(data) == report.to_dict()
+    elif suffix == ".html":
+        assert data.startswith(b"<!DOCTYPE html>") and data.endswith(b"</html>\n")
     elif suffix == ".txt":
         assert data.decode() == str(report)
     else:

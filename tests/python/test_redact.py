@@ -8,7 +8,7 @@ import torch
 import torchgraphdbg
 from torch import nn
 
-FORMS = ("svg", "json", "gv", "txt")
+FORMS = ("svg", "html", "json", "gv", "txt")
 SOURCE = """
 def forward(net, x):
     hidden = net(x).sigmoid()
