@@ -192,6 +192,11 @@ static inline tgd_status probe_svg(const tgd_report *report, tgd_sink sink, void
     return tgd_report_write(report, TGD_FORMAT_SVG, sink, context, err);
 }
 
+static inline tgd_status probe_html(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err)
+{
+    return tgd_report_write(report, TGD_FORMAT_HTML, sink, context, err);
+}
+
 static inline tgd_status probe_gv(const tgd_report *report, tgd_sink sink, void *context, tgd_error *err)
 {
     return tgd_report_write(report, TGD_FORMAT_GV, sink, context, err);

@@ -134,8 +134,9 @@ static bool writer_fails_well(const tgd_report *report, probe_writer write, size
 
 static void writers(void)
 {
-    static const probe_writer all[] = {tgd_text_report_write, tgd_json_write, probe_gv, probe_svg};
-    static const char *const names[] = {"text", "JSON", "gv", "SVG"};
+    static const probe_writer all[] = {tgd_text_report_write, tgd_json_write, probe_gv, probe_svg,
+                                       probe_html};
+    static const char *const names[] = {"text", "JSON", "gv", "SVG", "HTML"};
     scene s;
     make_scene(&s, false);
     tgd_report *report = probe_request(&s.request);

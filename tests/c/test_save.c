@@ -203,7 +203,7 @@ static void suffixes(void)
         int format; /* -1: none */
     } cases[] = {{"x.svg", TGD_FORMAT_SVG},  {"X.SVG", TGD_FORMAT_SVG},        {"a.b/x.Json", TGD_FORMAT_JSON},
                  {"x.svg.gv", TGD_FORMAT_GV}, {"/tmp/.txt", TGD_FORMAT_TEXT},   {"x", -1},
-                 {"x.html", -1},              {"x.svgz", -1},                   {"x.svg/", -1},
+                 {"x.html", TGD_FORMAT_HTML},  {"x.svgz", -1},                   {"x.svg/", -1},
                  {"x.sv", -1},                {"a.svg/x", -1},                  {"", -1},
                  {".", -1},                   {"x.", -1},                     {"x.Trace.JSON", TGD_FORMAT_TRACE},
                  {".trace.json", TGD_FORMAT_JSON},                       {"x.\xff\n<", -1}};
@@ -217,7 +217,7 @@ static void suffixes(void)
         } else {
             CHECK_INT(status, TGD_EINVAL);
             CHECK_INT(format, 77);
-            CHECK_HAS(err.message, ".svg, .json, .trace.json, .gv or .txt");
+            CHECK_HAS(err.message, ".svg, .html, .json, .trace.json, .gv or .txt");
             CHECK(strchr(err.message, '\n') == NULL);
         }
     }
