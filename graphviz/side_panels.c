@@ -178,22 +178,24 @@ static uint32_t list_length(const tgd_module_row *row)
     return n > 1 && n < row->length && row->name[n - 1] == '.' ? n - 1 : row->length;
 }
 
-/* For each module under root, the one that its bytes count to: the first of the list it stands in. */
+/* For each module under root, the one that its bytes count to: the first of the list it stands in. Lists may be met in
+   turns, one element of each ("down.0", "merge.0", "down.1", ...); they are few. */
 static void find_lists(const tgd_units *units, uint32_t root, uint32_t *list)
 {
-    uint32_t last = TGD_NONE;
     for (uint32_t m = 0; m < units->n_modules; m++) {
         const tgd_module_row *row = &units->modules[m];
         list[m] = m;
-        if (row->parent != root) {
+        uint32_t n = list_length(row);
+        if (row->parent != root || n == row->length) {
             continue;
         }
-        uint32_t n = list_length(row);
-        if (last != TGD_NONE && list_length(&units->modules[last]) == n &&
-            memcmp(row->name, units->modules[last].name, n) == 0) {
-            list[m] = list[last];
+        for (uint32_t first = 0; first < m && list[m] == m; first++) {
+            const tgd_module_row *other = &units->modules[first];
+            if (list[first] == first && other->parent == root && other->length > n && list_length(other) == n &&
+                memcmp(row->name, other->name, n) == 0) {
+                list[m] = first;
+            }
         }
-        last = m;
     }
 }
 

@@ -105,3 +105,10 @@ def test_the_culprit_is_named_where_it_breaks(drawn):
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
+
+
+def test_modules_that_are_met_in_turns_are_added_up():
+    """down.0, merge.0, down.1, ... are two lists, not as many bars."""
+    picture = pictures.report_of("unet")._repr_svg_()
+    assert "Saved for backward" in picture
+    assert [picture.count(f">{name}<") for name in ("down", "merge", "up")] == [1, 1, 1]
