@@ -154,7 +154,7 @@ asan_tests()
     # Left out: what starts programs of its own, what measures time, what measures memory that ASan holds back, and a
     # fork beside a thread that allocates: ASan's own allocator may be locked in the child.
     local apart=() apart_name
-    for apart_name in embed examples bench run auto show light_ground ddp_unused timeline triage_gate rpc; do
+    for apart_name in embed examples bench run auto show light_ground ddp_unused timeline triage_gate forks rpc; do
         apart+=(--ignore "tests/python/test_$apart_name.py")
     done
     with_asan "$python" -m pytest -q --disable-warnings -p no:cacheprovider --numprocesses auto --dist loadfile \

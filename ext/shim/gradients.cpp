@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "forks.h"
 #include "node_class.h"
 
 namespace tgd
@@ -166,6 +167,16 @@ void meet(std::uint64_t run, std::uint64_t storage, std::uint64_t node)
 }
 
 } // namespace
+
+void lock_gradient_events()
+{
+    all().mutex.lock();
+}
+
+void unlock_gradient_events()
+{
+    all().mutex.unlock();
+}
 
 void gradients_arrived(thread_state &t, const at::RecordFunction &fn, const Node &node)
 {

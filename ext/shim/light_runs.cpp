@@ -3,6 +3,7 @@
  * metadata: walking is some 20 ns a node, asking each node as it runs would be ten times that. Nodes without metadata of
  * ours (made before the light level began) get rows instead.
  */
+#include "forks.h"
 #include "light.h"
 
 #include <unordered_map>
@@ -142,6 +143,16 @@ private:
 };
 
 } // namespace
+
+void lock_walks()
+{
+    walk_mutex().lock();
+}
+
+void unlock_walks()
+{
+    walk_mutex().unlock();
+}
 
 void mark_run(const run_start &start, std::uint64_t run)
 {

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "forks.h"
 #include "rows.h"
 
 struct tgd_pending_run {
@@ -238,6 +239,22 @@ bool looks_at_gradients()
 void set_looks_at_gradients(bool on)
 {
     gradients_too.store(on, std::memory_order_release);
+}
+
+void lock_measures()
+{
+    all().mutex.lock();
+    for (const std::shared_ptr<measured_log> &log : all().logs) {
+        log->mutex.lock();
+    }
+}
+
+void unlock_measures()
+{
+    for (const std::shared_ptr<measured_log> &log : all().logs) {
+        log->mutex.unlock();
+    }
+    all().mutex.unlock();
 }
 
 void forget_measured()

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "compat.h"
+#include "forks.h"
 
 namespace tgd
 {
@@ -196,8 +197,25 @@ void forget_rows()
 
 } // namespace
 
+void lock_rows()
+{
+    logs().mutex.lock();
+    for (const std::shared_ptr<thread_log> &log : logs().logs) {
+        log->mutex.lock();
+    }
+}
+
+void unlock_rows()
+{
+    for (const std::shared_ptr<thread_log> &log : logs().logs) {
+        log->mutex.unlock();
+    }
+    logs().mutex.unlock();
+}
+
 void hold_observer(const tgd_observer *observer)
 {
+    watch_forks();
     std::lock_guard<std::mutex> all(logs().mutex);
     n_levels++;
     active.store(observer, std::memory_order_release);
