@@ -4,6 +4,7 @@
     const SVG = "http://www.w3.org/2000/svg";
     const SHEET = {x: 0, y: 0, w: 1600, h: 1000};
     const LEAST = 0.1, MOST = 6; /* pixels of the screen per unit of the sheet */
+    const CARD = 400; /* pixels: its width in page.css */
     const $ = (id) => document.getElementById(id);
     const data = JSON.parse($("data").textContent);
     const stage = $("stage"), sheet = stage.querySelector("svg"), card = $("card"), help = $("help");
@@ -40,7 +41,7 @@
         return `${k === 0 ? Math.round(value) : Number(value.toPrecision(3))} ${units[k]}`;
     }
     const bytes = (n) => scaled(n, ["bytes", "kB", "MB", "GB", "TB"]);
-    const duration = (ns) => scaled(ns, ["ns", "µs", "ms", "s"]);
+    const duration = (ns) => scaled(ns, ["ns", "us", "ms", "s"]);
     const real = (x) => x === null ? "not finite" : x === 0 ? "0" :
         Math.abs(x) >= 0.001 && Math.abs(x) < 10000 ? String(Number(x.toPrecision(3))) : x.toExponential(2);
 
@@ -234,10 +235,13 @@
         }
     }
 
+    /* In the middle; in a narrow window in the middle of what its card leaves free. */
     function centre(drawing) {
         const rect = rectOf(drawing), k = Math.max(scale(), 1);
         const w = stage.clientWidth / k, h = stage.clientHeight / k;
-        const next = {x: rect.x + rect.w / 2 - w / 2, y: rect.y + rect.h / 2 - h / 2, w};
+        const free = stage.clientWidth - CARD - 30, narrow = rect.w * k / 2 + 14 + CARD > stage.clientWidth / 2;
+        const middle = narrow && free >= rect.w * k + 16 ? free / 2 / k : w / 2;
+        const next = {x: rect.x + rect.w / 2 - middle, y: rect.y + rect.h / 2 - h / 2, w};
         move(next);
         return {k, left: (rect.x - next.x) * k, right: (rect.x + rect.w - next.x) * k, top: (rect.y - next.y) * k};
     }
@@ -371,7 +375,7 @@
     let pinned = false, timer = 0;
 
     function hideCard() {
-        clearTimeout(timer);
+        clearTimeout(timer); /* a card that was about to come, too */
         pinned = false;
         card.hidden = true;
         card.classList.remove("pinned");
@@ -545,6 +549,14 @@
         return inside;
     }
 
+    /* How to get what is not in this page. */
+    function elsewhere(box) {
+        const call = box.module === undefined ? "report.save(\"graph.json\")" :
+            `report.save("graph.html", focus=${JSON.stringify(box.module)})`;
+        return [element("p", "quiet", box.module === undefined ? "The .json form has every node: " :
+            "A page that looks into this module has it: ", element("code", "", call))];
+    }
+
     function boxCard(box) {
         if (box.form === "one") {
             const node = nodes.get(box.lead);
@@ -552,7 +564,7 @@
                 return nodeCard(node, box);
             }
             return [element("h2", "", box.title), element("p", "quiet", "This page is kept under 400 kB, and has no room " +
-                "for the details of this node. The .json form has them: report.save(\"graph.json\")")];
+                "for the details of this node. "), ...elsewhere(box)];
         }
         const inside = [element("h2", "", box.title)];
         inside.push(element("p", "quiet", `${box.form === "module" ? "a module" : box.form === "repeat" ?
@@ -574,9 +586,11 @@
         if (box.state === "never") {
             inside.push(element("p", "quiet", "backward does not get here"));
         }
-        inside.push(element("p", "quiet", box.inside !== undefined ? "Click, or press Enter, to unfold it." :
-            "It cannot be unfolded here: this page is kept under 400 kB. The .json form has every node: " +
-            "report.save(\"graph.json\")"));
+        if (box.inside !== undefined) {
+            inside.push(element("p", "quiet", "Click, or press Enter, to unfold it."));
+        } else {
+            inside.push(element("p", "quiet", "It cannot be unfolded here: this page is kept under 400 kB."), ...elsewhere(box));
+        }
         return inside;
     }
 
@@ -838,9 +852,18 @@
         zoom(Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)), event.clientX, event.clientY, true);
     }, {passive: false});
 
-    stage.addEventListener("pointerover", (event) => {
-        const drawing = event.target.closest(".node");
-        if (pinned || drawing === null || pointers.size > 0 || event.pointerType === "touch") {
+    /* A card comes when the pointer moves onto a box, not when a box moves under the pointer. */
+    let pointed = null, px = NaN, py = NaN;
+
+    stage.addEventListener("pointermove", (event) => {
+        if (event.clientX === px && event.clientY === py) {
+            return;
+        }
+        px = event.clientX;
+        py = event.clientY;
+        const drawing = event.target.closest(".node"), same = drawing === pointed;
+        pointed = drawing;
+        if (same || pinned || drawing === null || pointers.size > 0 || event.pointerType === "touch") {
             return;
         }
         clearTimeout(timer);
@@ -853,6 +876,9 @@
     });
     function leave(event) {
         const to = event.relatedTarget;
+        if (!(to instanceof Element) || to.closest(".node") !== pointed) {
+            pointed = null;
+        }
         if (!pinned && !(to instanceof Element && (to.closest(".node") !== null || to.closest("#card") !== null))) {
             clearTimeout(timer);
             timer = setTimeout(() => {

@@ -11,6 +11,7 @@ import browser
 import pictures
 
 webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.common.exceptions import TimeoutException  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
@@ -153,10 +154,54 @@ def test_folds_open_and_close(page):
     assert len(driver.find_elements(By.CSS_SELECTOR, ".node")) > before + 1
     assert fold.get_attribute("aria-expanded") == "true"
     wait(driver, lambda: in_sight(driver, inset))
-    for _ in range(2):  # the first closes the card that the pointer may have opened meanwhile
-        ActionChains(driver).send_keys(Keys.ESCAPE).perform()
+    ActionChains(driver).send_keys(Keys.ESCAPE).perform()
     wait(driver, lambda: not driver.find_elements(By.CSS_SELECTOR, ".inset"))
     assert len(driver.find_elements(By.CSS_SELECTOR, ".node")) == before
+
+
+def test_no_card_comes_of_a_box_that_moves_under_the_pointer(page):
+    driver = page("gpt2")
+    fold = node(driver, "×10")
+    ActionChains(driver).move_to_element(fold).perform()
+    card(driver)
+    fold.click()
+    inset = wait(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".inset"))[0]
+    wait(driver, lambda: in_sight(driver, inset))
+    beside = [n for n in driver.find_elements(By.CSS_SELECTOR, ".inset .node")
+              if n.get_attribute("aria-label") == "Add"]
+    with pytest.raises(TimeoutException):
+        WebDriverWait(driver, 1).until(lambda _: one(driver, "#card").is_displayed())
+    ActionChains(driver).move_to_element(beside[0]).perform()
+    assert "AddBackward0" in card(driver)  # where the pointer itself goes, one does
+
+
+def test_a_card_leaves_its_node_free_in_a_small_window(page):
+    driver = page("resnet")
+    size = driver.get_window_size()
+    try:
+        driver.set_window_size(900, 700)
+        one(driver, "g.finding[data-f='1']").click()
+        card(driver)
+        chosen = one(driver, ".node.chosen")
+        wait(driver, lambda: in_sight(driver, chosen) and centred(driver, chosen))
+        a, b = (driver.execute_script("const r = arguments[0].getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom]",
+                                      e) for e in (chosen, one(driver, "#card")))
+        assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2], (a, b)
+    finally:
+        driver.set_window_size(size["width"], size["height"])
+
+
+def test_what_is_left_out_says_how_to_get_it(page, tmp_path):
+    driver = page("gpt2")
+    left = driver.execute_script("""
+        const data = JSON.parse(document.getElementById('data').textContent);
+        return data.pictures.flatMap(p => p.boxes).filter(b => b.form !== 'one' && b.inside === undefined && b.module)""")
+    assert left, "every fold can be opened: use a larger model here"
+    report = pictures.report_of("gpt2")
+    report.save(tmp_path / "inside.html", focus=left[0]["module"])
+    assert (tmp_path / "inside.html").stat().st_size < 400_000
+    one(driver, "#search").send_keys("folded " + left[0]["title"] + Keys.ENTER)
+    assert f'report.save("graph.html", focus="{left[0]["module"]}")' in card(driver)
 
 
 def test_search_opens_the_fold_around(page):
