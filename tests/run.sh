@@ -151,7 +151,7 @@ with_asan()
 
 asan_tests()
 {
-    # Left out: what starts programs of its own, what measures time, what measures memory that ASan holds back, and a
+    # Left out: what starts programs of its own, what measures time, what needs freed memory back (ASan holds it), and a
     # fork beside a thread that allocates: ASan's own allocator may be locked in the child.
     local apart=() apart_name
     for apart_name in embed examples bench run auto show light_ground ddp_unused timeline triage_gate forks rpc; do
@@ -159,6 +159,7 @@ asan_tests()
     done
     with_asan "$python" -m pytest -q --disable-warnings -p no:cacheprovider --numprocesses auto --dist loadfile \
         tests/python --deselect tests/python/test_api.py::test_memory_does_not_grow \
+        --deselect tests/python/test_light_recording.py::test_no_recycled_address_accuses_an_innocent_line \
         --deselect tests/python/test_threads.py::test_fork_while_another_thread_draws "${apart[@]}"
 }
 

@@ -112,7 +112,7 @@ def test_no_recycled_address_accuses_an_innocent_line():
             line = here(-1)
             found = one(torchgraphdbg.inspect(y.sum()), "modified-in-place")
             assert (found.op, at(found)) == ("mul_", line)
-    assert reused > 4_000  # else the test tries nothing; how often depends on what the allocator holds
+    assert reused > 20_000
 
 
 def test_chunks_of_one_storage_are_no_silent_writes():
