@@ -334,7 +334,8 @@ static tgd_status explain_lost(search *s, tgd_finding_row *row)
     row->unsure = true;
     if (cut != TGD_NONE) {
         bool credible = (op->flags & TGD_OP_GRAD_MODE) ||
-                        (is_light(record) && (cut == s->mode_cut || cut == s->mode_use || !has_rooted(&s->evidence->report->graph)));
+                        (is_light(record) && (cut == s->mode_cut || cut == s->mode_use ||
+                                              !has_rooted(&s->evidence->report->graph)));
         return credible ? explain(s->evidence, row, cut) : TGD_OK;
     }
     row->reason = TGD_REASON_OUTPUT_DROPPED;

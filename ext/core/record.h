@@ -58,8 +58,8 @@ enum {
     TGD_OP_MASKS = 1u << 9,       /* of a write under saved-tensor hooks: it multiplied by zeros and ones alone */
     TGD_OP_KEEPS_SIGN = 1u << 10, /* the same: by nothing below zero */
     TGD_OP_NAN_OUT = 1u << 11,    /* what it gave held NaN */
-    TGD_OP_INF_OUT = 1u << 13,    /* the same of infinity */
-    TGD_OP_MARK = 1u << 12        /* of a write: none at all, a step() or zero_grad() of an optimizer began here */
+    TGD_OP_INF_OUT = 1u << 12,    /* the same of infinity */
+    TGD_OP_MARK = 1u << 13        /* of a write: none at all, a step() or zero_grad() of an optimizer began here */
 };
 
 /* Identity of a tensor: 0 = none. With bit 63: made by a node, (thread, sequence_nr, output_nr), which never comes

@@ -200,8 +200,7 @@ void on_op_end(const at::RecordFunction &fn, at::ObserverContext *)
         bool live = t.mode_live;
         t.mode_live = false;
         if (live && std::uncaught_exceptions() <= t.uncaught) {
-            std::vector<c10::IValue> outputs(fn.outputs().begin(), fn.outputs().end());
-            add_outputs(t, outputs.data(), outputs.size());
+            add_outputs(t, fn.outputs().data(), fn.outputs().size());
             keep_cut(t);
             t.lingers = c10::GradMode::is_enabled() ? t.lingers : most_lingering;
         }

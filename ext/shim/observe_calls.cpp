@@ -85,23 +85,29 @@ extern "C" void tgd_observe_inference(int began)
     });
 }
 
+/* A storage that was given another size, or (tensor not 0) to a tensor, by no op. */
+static void note_storage(const char *name, std::uint64_t storage, std::uint64_t tensor)
+{
+    thread_state &t = state();
+    tgd_write_row row{};
+    row.time = tick();
+    row.thread = at::RecordFunction::currentThreadId();
+    row.tensor = tensor;
+    row.storage = storage;
+    row.name = name;
+    row.place = here();
+    row.flags = TGD_OP_RESIZED;
+    std::lock_guard<std::mutex> lock(t.log->mutex);
+    t.log->make_room();
+    t.log->now.writes.push_back(row);
+}
+
 extern "C" void tgd_observe_resize(uint64_t storage)
 {
     quietly([&] {
-        if (active.load() == nullptr) {
-            return;
+        if (active.load() != nullptr) {
+            note_storage("resize_", storage, 0);
         }
-        thread_state &t = state();
-        tgd_write_row row{};
-        row.time = tick();
-        row.thread = at::RecordFunction::currentThreadId();
-        row.storage = storage;
-        row.name = "resize_";
-        row.place = here();
-        row.flags = TGD_OP_RESIZED;
-        std::lock_guard<std::mutex> lock(t.log->mutex);
-        t.log->make_room();
-        t.log->now.writes.push_back(row);
     });
 }
 
@@ -109,21 +115,10 @@ extern "C" void tgd_observe_swap(const tgd_torch_tensor *tensor)
 {
     quietly([&] {
         const c10::TensorImpl *impl = impl_of(tensor);
-        if (active.load() == nullptr || !impl->has_storage()) {
-            return;
+        if (active.load() != nullptr && impl->has_storage()) {
+            note_storage("set_data", reinterpret_cast<std::uintptr_t>(impl->unsafe_storage().unsafeGetStorageImpl()),
+                         reinterpret_cast<std::uintptr_t>(impl));
         }
-        thread_state &t = state();
-        tgd_write_row row{};
-        row.time = tick();
-        row.thread = at::RecordFunction::currentThreadId();
-        row.tensor = reinterpret_cast<std::uintptr_t>(impl);
-        row.storage = reinterpret_cast<std::uintptr_t>(impl->unsafe_storage().unsafeGetStorageImpl());
-        row.name = "set_data";
-        row.place = here();
-        row.flags = TGD_OP_RESIZED;
-        std::lock_guard<std::mutex> lock(t.log->mutex);
-        t.log->make_room();
-        t.log->now.writes.push_back(row);
     });
 }
 
