@@ -65,14 +65,14 @@ double tgd_box_measure_draw(tgd_text *out, const tgd_fold *fold, uint32_t index,
     tgd_rms_phrase(&words, &measure);
     double used = 0;
     if (words.n > 0 && one) {
-        used = 8 + tgd_svg_label(out, x + 10 + w, y + 18, tgd_svg_words(out, &words),
+        used = 8 + tgd_svg_label(out, x + 10 + w, y + 18, tgd_text_words(out, &words),
                                  (tgd_type){11, TGD_MONO, size_ink}, TGD_END, 60);
     } else if (words.n > 0) {
         tgd_text line;
         tgd_text_init(&line, NULL, NULL);
         tgd_text_str(&line, "worst ");
-        tgd_text_str(&line, tgd_svg_words(out, &words));
-        tgd_svg_label(out, x + 10, y + 49, tgd_svg_words(out, &line), (tgd_type){11, TGD_SANS, size_ink}, TGD_START, w - 56);
+        tgd_text_str(&line, tgd_text_words(out, &words));
+        tgd_svg_label(out, x + 10, y + 49, tgd_text_words(out, &line), (tgd_type){11, TGD_SANS, size_ink}, TGD_START, w - 56);
         tgd_text_drop(&line);
     }
     tgd_text_drop(&words);
@@ -80,7 +80,7 @@ double tgd_box_measure_draw(tgd_text *out, const tgd_fold *fold, uint32_t index,
         if (!one || time_fits(place, measure.ns, w)) {
             tgd_text_init(&words, NULL, NULL);
             tgd_text_duration(&words, measure.ns);
-            tgd_svg_label(out, x + 10 + w, one ? y + 33 : y + 49, tgd_svg_words(out, &words),
+            tgd_svg_label(out, x + 10 + w, one ? y + 33 : y + 49, tgd_text_words(out, &words),
                           (tgd_type){11, TGD_SANS, ink}, TGD_END, w / 2);
             tgd_text_drop(&words);
         }

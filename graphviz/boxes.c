@@ -206,8 +206,8 @@ static void draw_leaves(tgd_text *out, const tgd_fold *fold, const tgd_fold_box 
     leaf_names(&names, fold, box);
     tgd_quantity(&amount, box->n_elements);
     tgd_type type = {11, TGD_SANS, colour};
-    double used = tgd_svg_label(out, x + w, y, tgd_svg_words(out, &amount), type, TGD_END, w / 2);
-    tgd_svg_label(out, x, y, tgd_svg_words(out, &names), type, TGD_START, w - used - 8);
+    double used = tgd_svg_label(out, x + w, y, tgd_text_words(out, &amount), type, TGD_END, w / 2);
+    tgd_svg_label(out, x, y, tgd_text_words(out, &names), type, TGD_START, w - used - 8);
     tgd_text_drop(&names);
     tgd_text_drop(&amount);
 }
@@ -270,12 +270,12 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
     } else {
         tgd_node_phrase(&words, report, box->lead);
     }
-    draw_title(out, x + 10 + marks, y + 21, tgd_svg_words(out, &words), TGD_COLOUR_INK, w - marks);
+    draw_title(out, x + 10 + marks, y + 21, tgd_text_words(out, &words), TGD_COLOUR_INK, w - marks);
     tgd_text_drop(&words);
 
     tgd_text_init(&words, NULL, NULL);
     tgd_finding_phrase(&words, report, box->finding);
-    const char *phrase_words = tgd_svg_words(out, &words);
+    const char *phrase_words = tgd_text_words(out, &words);
     tgd_type phrase = {12.5, TGD_BOLD, tone.text};
     while (phrase.size > 10.5 && tgd_style_width(phrase_words, strlen(phrase_words), phrase.size, TGD_BOLD) > w) {
         phrase.size -= 0.5;
@@ -288,7 +288,7 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
         } else {
             tgd_text_init(&words, NULL, NULL);
             culprit_phrase(&words, report, box->finding);
-            tgd_svg_label(out, x + 10, y + 52, tgd_svg_words(out, &words), (tgd_type){11, TGD_SANS, TGD_COLOUR_INK},
+            tgd_svg_label(out, x + 10, y + 52, tgd_text_words(out, &words), (tgd_type){11, TGD_SANS, TGD_COLOUR_INK},
                           TGD_START, w);
             tgd_text_drop(&words);
         }
@@ -305,7 +305,7 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
     } else {
         lead_shape(&words, fold, box);
     }
-    tgd_svg_label(out, x + 10, y + 38, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, TGD_COLOUR_INK2},
+    tgd_svg_label(out, x + 10, y + 38, tgd_text_words(out, &words), (tgd_type){11, TGD_MONO, TGD_COLOUR_INK2},
                   TGD_START, w);
     tgd_text_drop(&words);
 
@@ -323,7 +323,7 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
         tgd_text_str(&arrives, "a gradient of rms ");
         tgd_rms_phrase(&arrives, &measure);
         tgd_text_str(&arrives, " arrives here");
-        why = tgd_svg_words(out, &arrives);
+        why = tgd_text_words(out, &arrives);
     } else if (row->severity == TGD_ERROR) {
         why = "would raise too, if backward got here";
     } else if (row->saved != TGD_NONE) {
@@ -334,7 +334,7 @@ static void draw_flagged(tgd_text *out, const tgd_fold *fold, uint32_t index, co
     if (words.n == 0) {
         tgd_text_str(&words, why);
     }
-    tgd_svg_paragraph(out, x + 10, y + 70, 14, tgd_svg_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
+    tgd_svg_paragraph(out, x + 10, y + 70, 14, tgd_text_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK}, w,
                       2);
     tgd_text_drop(&words);
     tgd_text_drop(&arrives);
@@ -375,7 +375,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
     tgd_text where;
     tgd_text_init(&where, NULL, NULL);
     lead_shape(&where, fold, box);
-    double taken = tgd_box_measure_draw(out, fold, index, x, y, w, place->h, tgd_svg_words(out, &where), ink);
+    double taken = tgd_box_measure_draw(out, fold, index, x, y, w, place->h, tgd_text_words(out, &where), ink);
     tgd_text_drop(&where);
     double right = x + 10 + w - taken;
     if (box->form == TGD_FOLD_REPEAT) {
@@ -383,21 +383,21 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
         tgd_text_init(&pill, NULL, NULL);
         tgd_text_str(&pill, "×");
         tgd_text_count(&pill, box->copies);
-        draw_pill(out, right, y + 6, tgd_svg_words(out, &pill), stroke, ink, &right);
+        draw_pill(out, right, y + 6, tgd_text_words(out, &pill), stroke, ink, &right);
         tgd_text_drop(&pill);
         right -= 6;
     }
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     tgd_fold_title(&words, fold, index);
-    draw_title(out, x + 10, y + 18, tgd_svg_words(out, &words), ink, right - x - 10);
+    draw_title(out, x + 10, y + 18, tgd_text_words(out, &words), ink, right - x - 10);
     tgd_text_drop(&words);
 
     tgd_text_init(&words, NULL, NULL);
     double used = 0;
     if (box->form == TGD_FOLD_ONE) {
         lead_shape(&words, fold, box);
-        tgd_svg_label(out, x + 10, y + 33, tgd_svg_words(out, &words), (tgd_type){11, TGD_MONO, ink2}, TGD_START,
+        tgd_svg_label(out, x + 10, y + 33, tgd_text_words(out, &words), (tgd_type){11, TGD_MONO, ink2}, TGD_START,
                       w);
     } else {
         if (box->n_elements > 0) {
@@ -405,7 +405,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
             tgd_text_init(&amount, NULL, NULL);
             tgd_text_str(&amount, "◆ ");
             tgd_quantity(&amount, box->n_elements);
-            used = 8 + tgd_svg_label(out, x + 10 + w, y + 35, tgd_svg_words(out, &amount),
+            used = 8 + tgd_svg_label(out, x + 10 + w, y + 35, tgd_text_words(out, &amount),
                                      (tgd_type){11, TGD_SANS, ink2}, TGD_END, w / 2);
             tgd_text_drop(&amount);
         }
@@ -418,7 +418,7 @@ static void draw_plain(tgd_text *out, const tgd_fold *fold, uint32_t index, cons
                 words.n = total;
             }
         }
-        tgd_svg_label(out, x + 10, y + 35, tgd_svg_words(out, &words), type, TGD_START, w - used);
+        tgd_svg_label(out, x + 10, y + 35, tgd_text_words(out, &words), type, TGD_START, w - used);
     }
     tgd_text_drop(&words);
     if (box->form == TGD_FOLD_ONE && box->n_leaves > 0) {

@@ -96,20 +96,20 @@ static double draw_entry(tgd_text *out, tgd_text *failures, const tgd_units *uni
     }
     tgd_text_init(&words, NULL, NULL);
     write_head(&words, report, finding, g->size[k]);
-    y += 20 * (double)tgd_svg_paragraph(out, TEXT_X, y + 16, 20, tgd_svg_words(failures, &words), head_type, TEXT_W,
+    y += 20 * (double)tgd_svg_paragraph(out, TEXT_X, y + 16, 20, tgd_text_words(failures, &words), head_type, TEXT_W,
                                         full ? 3 : 2);
     tgd_text_drop(&words);
     if (full && report->findings[finding].parameter != TGD_NONE && g->size[k] > 1) {
         tgd_text_init(&words, NULL, NULL);
         write_members(&words, units, k + 1, g->size[k]);
-        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_svg_words(failures, &words), body_type,
+        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_text_words(failures, &words), body_type,
                                             TEXT_W, MOST_MESSAGE_LINES);
         tgd_text_drop(&words);
     }
     if (full) {
         tgd_text_init(&words, NULL, NULL);
         tgd_message_write(&words, report, finding);
-        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_svg_words(failures, &words), body_type,
+        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_text_words(failures, &words), body_type,
                                             TEXT_W, MOST_MESSAGE_LINES);
         tgd_text_drop(&words);
     }
@@ -117,8 +117,8 @@ static double draw_entry(tgd_text *out, tgd_text *failures, const tgd_units *uni
     tgd_text_str(&words, "→ ");
     size_t arrow = words.n;
     tgd_hint_write(&words, report, finding);
-    if (words.n > arrow || words.status != TGD_OK) { /* tgd_svg_words() notes the failure */
-        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_svg_words(failures, &words), hint_type,
+    if (words.n > arrow || words.status != TGD_OK) { /* tgd_text_words() notes the failure */
+        y += 17 * (double)tgd_svg_paragraph(out, TEXT_X, y + 14, 17, tgd_text_words(failures, &words), hint_type,
                                             TEXT_W, full ? MOST_HINT_LINES : 2);
     }
     tgd_text_drop(&words);
@@ -175,7 +175,7 @@ static double draw_findings(tgd_text *out, const tgd_units *units, const groups 
         tgd_text_str(&words, "and ");
         tgd_text_count(&words, n - shown);
         tgd_text_str(&words, " more: the text report and .json have them all");
-        tgd_svg_label(out, TEXT_X, at + 2, tgd_svg_words(out, &words), body_type, TGD_START, TEXT_W);
+        tgd_svg_label(out, TEXT_X, at + 2, tgd_text_words(out, &words), body_type, TGD_START, TEXT_W);
         tgd_text_drop(&words);
     }
     return used;
@@ -210,7 +210,7 @@ void tgd_story_panel_draw(tgd_text *out, const tgd_report *report, uint32_t find
     tgd_text_str(&subtitle, "life of one tensor, ");
     tgd_fold_shape(&subtitle, &report->graph, saved->shape);
     tgd_text_printf(&subtitle, " %s", tgd_torch_dtype_name(saved->dtype));
-    tgd_svg_panel(out, X, y, W, TGD_STORY_HEIGHT, "How it broke", tgd_svg_words(out, &subtitle));
+    tgd_svg_panel(out, X, y, W, TGD_STORY_HEIGHT, "How it broke", tgd_text_words(out, &subtitle));
     tgd_text_drop(&subtitle);
     for (int i = 0; i < 3; i++) {
         tgd_text_init(&words[i], NULL, NULL);
@@ -245,10 +245,10 @@ void tgd_story_panel_draw(tgd_text *out, const tgd_report *report, uint32_t find
         double cy = y + 62 + 48 * i;
         tgd_svg_circle(out, X + 40, cy, 17, (tgd_pen){colours[i], TGD_COLOUR_CARD, 3, NULL});
         double size = versions[i].n <= 2 ? 12.5 : versions[i].n <= 4 ? 11 : 8;
-        tgd_svg_label(out, X + 40, cy + size * 0.36, tgd_svg_words(out, &versions[i]),
+        tgd_svg_label(out, X + 40, cy + size * 0.36, tgd_text_words(out, &versions[i]),
                       (tgd_type){size, TGD_BOLD, TGD_COLOUR_WHITE}, TGD_MIDDLE, 34);
         tgd_svg_label(out, X + 68, cy - 3, steps[i], (tgd_type){14, TGD_BOLD, TGD_COLOUR_INK}, TGD_START, 200);
-        tgd_svg_label(out, X + 68, cy + 15, tgd_svg_words(out, &words[i]),
+        tgd_svg_label(out, X + 68, cy + 15, tgd_text_words(out, &words[i]),
                       (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, W - 84);
         tgd_text_drop(&words[i]);
         tgd_text_drop(&versions[i]);

@@ -33,7 +33,7 @@ static void draw_axes(tgd_text *out, const axes *a)
         tgd_text_init(&words, NULL, NULL);
         tgd_text_printf(&words, "1e%d", decade);
         tgd_svg_line(out, LEFT, y, RIGHT, y, (tgd_pen){.stroke = TGD_COLOUR_GRID, .width = 1});
-        tgd_svg_label(out, LEFT - 8, y + 4, tgd_svg_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK2},
+        tgd_svg_label(out, LEFT - 8, y + 4, tgd_text_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK2},
                       TGD_END, 46);
         tgd_text_drop(&words);
     }
@@ -51,7 +51,7 @@ static void draw_places(tgd_text *out, const tgd_units *units, const axes *a)
         tgd_text path;
         tgd_text_init(&path, NULL, NULL);
         tgd_module_path(&path, units, units->module[u]);
-        const char *whole = tgd_svg_words(out, &path);
+        const char *whole = tgd_text_words(out, &path);
         const char *name = tgd_style_path(whole, type.size, type.font, 84);
         if (name[0] != '\0') {
             tgd_svg_label(out, at_unit(a, u), y, name, type, TGD_MIDDLE, 84);
@@ -115,7 +115,8 @@ static void draw_first(tgd_text *out, const tgd_units *units, const axes *a)
         }
         if (!said[what]) {
             bool left = x > (LEFT + RIGHT) / 2.0;
-            tgd_svg_label(out, left ? x - (what == 2 ? 40 : 5) : x + 5, what == 2 ? y - 6 - 14 * (double)said[0] : y + 14 + 14 * (double)what,
+            tgd_svg_label(out, left ? x - (what == 2 ? 40 : 5) : x + 5,
+                          what == 2 ? y - 6 - 14 * (double)said[0] : y + 14 + 14 * (double)what,
                           words[what], (tgd_type){11.5, TGD_BOLD, colour}, left ? TGD_END : TGD_START, 80);
             said[what] = true;
         }

@@ -159,7 +159,7 @@ static void draw_frame_title(tgd_text *out, const tgd_fold *fold, const tgd_arra
     tgd_text path;
     tgd_text_init(&path, NULL, NULL);
     tgd_module_path(&path, fold->units, fold->frames[part->frame].module);
-    const char *whole = tgd_svg_words(out, &path);
+    const char *whole = tgd_text_words(out, &path);
     double y = part->y + 17;
     double left = part->x + 9;
     double right = part->x + part->w - 9;
@@ -261,7 +261,7 @@ static void draw_legend(tgd_text *out, const tgd_fold *fold, double x, double y,
         tgd_text_count(&words, fold->n_hidden_edges);
         tgd_text_str(&words, fold->n_hidden_edges == 1 ? " shortcut edge left out" : " shortcut edges left out");
         l.x -= 6;
-        legend_text(out, &l, tgd_svg_words(out, &words));
+        legend_text(out, &l, tgd_text_words(out, &words));
         tgd_text_drop(&words);
     }
 }
@@ -315,12 +315,12 @@ static void draw_outside(tgd_text *out, const tgd_units *units, double x, double
         tgd_text_str(&rest, "and ");
         tgd_text_count(&rest, n - MOST_NAMES);
         tgd_text_str(&rest, " more");
-        more = 12 + tgd_svg_label(out, x + w, y, tgd_svg_words(out, &rest), (tgd_type){13, TGD_SANS, TGD_COLOUR_INK2},
+        more = 12 + tgd_svg_label(out, x + w, y, tgd_text_words(out, &rest), (tgd_type){13, TGD_SANS, TGD_COLOUR_INK2},
                                   TGD_END, 200);
         tgd_text_drop(&rest);
     }
     /* as a paragraph of one line, so that the end is cut and not the middle */
-    tgd_svg_paragraph(out, begin, y, 0, tgd_svg_words(out, &words), (tgd_type){13, TGD_BOLD, TGD_COLOUR_INK},
+    tgd_svg_paragraph(out, begin, y, 0, tgd_text_words(out, &words), (tgd_type){13, TGD_BOLD, TGD_COLOUR_INK},
                       x + w - begin - more - 26, 1);
     tgd_text_drop(&words);
 }
@@ -352,7 +352,7 @@ static void draw_empty(tgd_text *out, const tgd_units *units, double x, double y
         }
         tgd_text_str(&words, "  ");
         tgd_fold_shape(&words, graph, graph->roots[r].shape);
-        tgd_svg_label(out, cx - 176, ry + 24, tgd_svg_words(out, &words), (tgd_type){15, TGD_BOLD, TGD_COLOUR_INK},
+        tgd_svg_label(out, cx - 176, ry + 24, tgd_text_words(out, &words), (tgd_type){15, TGD_BOLD, TGD_COLOUR_INK},
                       TGD_START, 352);
         tgd_text_drop(&words);
         tgd_svg_label(out, cx - 176, ry + 44, "no grad_fn: nothing leads back from here",
@@ -428,7 +428,7 @@ tgd_status tgd_graph_panel_draw(tgd_text *out, const tgd_units *units, double x,
         tgd_text_count(&words, p.fold.n_boxes);
         tgd_text_str(&words, p.fold.n_boxes == 1 ? " box" : " boxes");
     }
-    tgd_svg_panel(out, x, y, w, h, "Backward graph", tgd_svg_words(out, &words));
+    tgd_svg_panel(out, x, y, w, h, "Backward graph", tgd_text_words(out, &words));
     tgd_text_drop(&words);
 
     if (units->n == 0) {
@@ -472,7 +472,7 @@ tgd_status tgd_graph_inside_draw(tgd_text *out, tgd_fold *drawn, const tgd_units
     tgd_text_count(&words, p.fold.n_boxes);
     tgd_text_str(&words, p.fold.n_boxes == 1 ? " box" : " boxes");
     tgd_svg_panel(out, 0, 0, *w, *h, title, NULL);
-    tgd_svg_label(out, *w - 48, 26, tgd_svg_words(out, &words), (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK3}, TGD_END,
+    tgd_svg_label(out, *w - 48, 26, tgd_text_words(out, &words), (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK3}, TGD_END,
                   INSIDE_LEAST);
     tgd_text_drop(&words);
     draw_graph(out, &p, 18, HEAD, width, height);

@@ -11,8 +11,8 @@ static void escaped(tgd_text *out, tgd_text *words)
 {
     tgd_text line;
     tgd_text_init(&line, NULL, NULL);
-    tgd_text_line(&line, tgd_svg_words(out, words), LABEL_LENGTH);
-    for (const char *s = tgd_svg_words(out, &line); *s != '\0'; s++) {
+    tgd_text_line(&line, tgd_text_words(out, words), LABEL_LENGTH);
+    for (const char *s = tgd_text_words(out, &line); *s != '\0'; s++) {
         if (*s == '"' || *s == '\\') {
             tgd_text_str(out, "\\");
         }

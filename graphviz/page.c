@@ -80,20 +80,5 @@ static tgd_status write_page(tgd_text *out, const tgd_units *units, tgd_error *e
 
 tgd_status tgd_html_write(const tgd_report *report, const tgd_view *view, tgd_sink sink, void *context, tgd_error *err)
 {
-    tgd_units units;
-    tgd_status status = tgd_sheet_units(&units, report, view, err);
-    if (status != TGD_OK) {
-        return status;
-    }
-    tgd_text out;
-    tgd_text_init(&out, NULL, NULL); /* all or nothing, as for the sheet; and its length is what decides */
-    status = write_page(&out, &units, err);
-    tgd_units_clear(&units);
-    if (status != TGD_OK) {
-        tgd_text_drop(&out);
-        return status;
-    }
-    out.sink = sink;
-    out.context = context;
-    return tgd_text_finish(&out, err);
+    return tgd_sheet_write(report, view, write_page, sink, context, err);
 }

@@ -72,12 +72,7 @@ static void words_of(tgd_text *out, bool *first, const char *name, const tgd_fol
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     write(&words, fold, box);
-    tgd_text_bytes(&words, "", 1);
-    if (words.status == TGD_OK) {
-        tgd_page_member(out, first, name, words.bytes, MOST_NAME);
-    } else {
-        out->status = out->status == TGD_OK ? words.status : out->status;
-    }
+    tgd_page_member(out, first, name, tgd_text_words(out, &words), MOST_NAME);
     tgd_text_drop(&words);
 }
 
@@ -172,12 +167,7 @@ static void write_sentence(tgd_text *out, bool *first, const char *name, const t
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     write(&words, report, i);
-    tgd_text_bytes(&words, "", 1);
-    if (words.status == TGD_OK) {
-        tgd_page_member(out, first, name, words.bytes, MOST_WORDS);
-    } else {
-        out->status = out->status == TGD_OK ? words.status : out->status;
-    }
+    tgd_page_member(out, first, name, tgd_text_words(out, &words), MOST_WORDS);
     tgd_text_drop(&words);
 }
 

@@ -44,7 +44,7 @@ static tgd_status open_fold(tgd_page *page, uint32_t picture, uint32_t box, size
     tgd_text_init(&title, NULL, NULL);
     tgd_text_init(&drawing, NULL, NULL);
     write_title(&title, &page->pictures[picture].fold, box);
-    const char *words = tgd_svg_words(&drawing, &title);
+    const char *words = tgd_text_words(&drawing, &title);
     tgd_status status = tgd_graph_inside_draw(&drawing, &fold, page->units, &page->pictures[picture].fold.boxes[box],
                                               words, &w, &h, err);
     if (status == TGD_OK && drawing.status != TGD_OK) {

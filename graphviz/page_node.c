@@ -76,12 +76,7 @@ static void shape(tgd_text *out, bool *first, const tgd_graph *graph, uint32_t r
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     tgd_fold_shape(&words, graph, row);
-    tgd_text_bytes(&words, "", 1);
-    if (words.status == TGD_OK) {
-        tgd_page_member(out, first, "shape", words.bytes, MOST_NAME);
-    } else {
-        out->status = out->status == TGD_OK ? words.status : out->status;
-    }
+    tgd_page_member(out, first, "shape", tgd_text_words(out, &words), MOST_NAME);
     tgd_text_drop(&words);
 }
 

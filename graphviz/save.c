@@ -42,7 +42,8 @@ static int write_all(void *context, const char *bytes, size_t n)
 }
 
 /* The report through fd, which is closed. */
-static tgd_status write_to(const tgd_report *report, tgd_format format, const tgd_view *view, int fd, const char *path, tgd_error *err)
+static tgd_status write_to(const tgd_report *report, tgd_format format, const tgd_view *view, int fd, const char *path,
+                           tgd_error *err)
 {
     tgd_error reason = {TGD_OK, 0, ""};
     tgd_status status = tgd_report_write_view(report, format, view, write_all, &fd, &reason);

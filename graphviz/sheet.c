@@ -86,7 +86,7 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_text said;
     tgd_text_init(&said, NULL, NULL);
     tgd_text_bytes(&said, report->verdict, verdict_length(report->verdict));
-    const char *verdict = tgd_svg_words(out, &said);
+    const char *verdict = tgd_text_words(out, &said);
     size_t n = strlen(verdict);
     while (size > 30 && tgd_style_width(verdict, n, size, TGD_BOLD) > TEXT_W) {
         size -= 2;
@@ -96,7 +96,7 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_text action;
     tgd_text_init(&action, NULL, NULL);
     write_action(&action, report);
-    const char *words = tgd_svg_words(out, &action);
+    const char *words = tgd_text_words(out, &action);
     tgd_type action_type = {19, TGD_SANS, TGD_COLOUR_INK};
     size_t action_lines = tgd_svg_paragraph(NULL, 0, 0, 0, words, action_type, TEXT_W - 24, 2);
     double h = TGD_BANNER_HEIGHT + 38 * (double)(verdict_lines > 1) + 25 * (double)(action_lines > 1);
@@ -115,7 +115,7 @@ static double draw_banner(tgd_text *out, const tgd_report *report)
     tgd_svg_piece(out, healthy ? "OK" : error ? "ERROR" : "WARNING", (tgd_type){14, TGD_BOLD, tone.text},
                   300);
     tgd_svg_piece(out, "   ", (tgd_type){14, TGD_SANS, TGD_COLOUR_INK2}, 30);
-    tgd_svg_piece(out, tgd_svg_words(out, &over), (tgd_type){14, TGD_SANS, TGD_COLOUR_INK2}, 900);
+    tgd_svg_piece(out, tgd_text_words(out, &over), (tgd_type){14, TGD_SANS, TGD_COLOUR_INK2}, 900);
     tgd_svg_end_line(out);
     tgd_text_drop(&over);
     tgd_svg_paragraph(out, TEXT_X, y + 72, 38, verdict, verdict_type, TEXT_W, 2);
@@ -170,21 +170,9 @@ static void draw_footer(tgd_text *out, const tgd_report *report)
     tgd_text_str(&words, " saved");
     tgd_svg_begin_line(out, TGD_MARGIN, TGD_FOOTER_Y);
     tgd_svg_piece(out, "torchgraphdbg", (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_INK}, 200);
-    tgd_svg_piece(out, tgd_svg_words(out, &words), quiet, 1100);
+    tgd_svg_piece(out, tgd_text_words(out, &words), quiet, 1100);
     tgd_svg_end_line(out);
     tgd_text_drop(&words);
-}
-
-tgd_status tgd_sheet_units(tgd_units *out, const tgd_report *report, const tgd_view *view, tgd_error *err)
-{
-    tgd_status status = tgd_units_make(out, report, err);
-    if (status == TGD_OK) {
-        status = tgd_units_view(out, view, err);
-        if (status != TGD_OK) {
-            tgd_units_clear(out);
-        }
-    }
-    return status;
 }
 
 tgd_status tgd_sheet_draw(tgd_text *out, const tgd_units *units, tgd_fold *drawn, tgd_error *err)
@@ -217,16 +205,20 @@ tgd_status tgd_sheet_draw(tgd_text *out, const tgd_units *units, tgd_fold *drawn
     return status;
 }
 
-tgd_status tgd_svg_write(const tgd_report *report, const tgd_view *view, tgd_sink sink, void *context, tgd_error *err)
+tgd_status tgd_sheet_write(const tgd_report *report, const tgd_view *view, tgd_sheet_painter draw, tgd_sink sink,
+                           void *context, tgd_error *err)
 {
     tgd_units units;
-    tgd_status status = tgd_sheet_units(&units, report, view, err);
+    tgd_text out;
+    tgd_status status = tgd_units_make(&units, report, err);
     if (status != TGD_OK) {
         return status;
     }
-    tgd_text out;
-    tgd_text_init(&out, NULL, NULL); /* all or nothing: a picture that fails half way is not begun */
-    status = tgd_sheet_draw(&out, &units, NULL, err);
+    tgd_text_init(&out, NULL, NULL); /* a picture that fails half way is not begun */
+    status = tgd_units_view(&units, view, err);
+    if (status == TGD_OK) {
+        status = draw(&out, &units, err);
+    }
     tgd_units_clear(&units);
     if (status != TGD_OK) {
         tgd_text_drop(&out);
@@ -235,4 +227,14 @@ tgd_status tgd_svg_write(const tgd_report *report, const tgd_view *view, tgd_sin
     out.sink = sink;
     out.context = context;
     return tgd_text_finish(&out, err);
+}
+
+static tgd_status draw_alone(tgd_text *out, const tgd_units *units, tgd_error *err)
+{
+    return tgd_sheet_draw(out, units, NULL, err);
+}
+
+tgd_status tgd_svg_write(const tgd_report *report, const tgd_view *view, tgd_sink sink, void *context, tgd_error *err)
+{
+    return tgd_sheet_write(report, view, draw_alone, sink, context, err);
 }

@@ -3,10 +3,6 @@
 
 #include "fold.h"
 
-/* What a report is drawn from, for one view (NULL: as it comes). TGD_OK, TGD_ENOMEM, TGD_EINVAL; release with
-   tgd_units_clear() after TGD_OK alone. */
-tgd_status tgd_sheet_units(tgd_units *out, const tgd_report *report, const tgd_view *view, tgd_error *err);
-
 /**
  * The whole picture as one SVG element.
  * @param[out] drawn  the boxes of its graph, also after a failure: release with tgd_fold_clear(). With it, the style
@@ -14,5 +10,13 @@ tgd_status tgd_sheet_units(tgd_units *out, const tgd_report *report, const tgd_v
  * @return TGD_OK, TGD_ENOMEM, TGD_EGRAPHVIZ; a failure of out is out's
  */
 tgd_status tgd_sheet_draw(tgd_text *out, const tgd_units *units, tgd_fold *drawn, tgd_error *err);
+
+/* Draws into out, which is empty and has no sink. As tgd_sheet_draw(). */
+typedef tgd_status (*tgd_sheet_painter)(tgd_text *out, const tgd_units *units, tgd_error *err);
+
+/* A document that is drawn: all of it goes to the sink, or nothing does. TGD_OK, TGD_ENOMEM, TGD_EIO, TGD_EGRAPHVIZ,
+   TGD_EINVAL. */
+tgd_status tgd_sheet_write(const tgd_report *report, const tgd_view *view, tgd_sheet_painter draw, tgd_sink sink,
+                           void *context, tgd_error *err);
 
 #endif

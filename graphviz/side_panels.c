@@ -33,7 +33,7 @@ static void draw_check(tgd_text *out, double y, bool done, const char *name, tgd
     tgd_svg_begin_line(out, X + 40, y);
     double used = tgd_svg_piece(out, name, (tgd_type){13, TGD_BOLD, TGD_COLOUR_INK}, 160);
     used += tgd_svg_piece(out, "  ", body_type, 20);
-    tgd_svg_piece(out, tgd_svg_words(out, words), body_type, W - 60 - used);
+    tgd_svg_piece(out, tgd_text_words(out, words), body_type, W - 60 - used);
     tgd_svg_end_line(out);
     tgd_text_drop(words);
 }
@@ -91,7 +91,7 @@ static void draw_fact(tgd_text *out, int place, double y, const char *name, tgd_
     double x = X + 16 + (place % 2) * (W / 2.0);
     double w = W / 2.0 - 32;
     double at = y + 52 + 24 * (place / 2);
-    double used = tgd_svg_label(out, x + w, at, tgd_svg_words(out, value), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_INK},
+    double used = tgd_svg_label(out, x + w, at, tgd_text_words(out, value), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_INK},
                                 TGD_END, w - 60);
     tgd_svg_label(out, x, at, name, (tgd_type){12.5, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, w - used - 6);
     tgd_text_drop(value);
@@ -285,7 +285,7 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
         tgd_text_str(&words, by_module ? " held until the graph is freed" : " held until the graph is freed, by op");
     }
     const char *title = !of_time ? "Saved for backward" : by_module ? "Time per module" : "Time per op";
-    tgd_svg_panel(out, X, y, W, 44 + BAR_PITCH * (double)n, title, tgd_svg_words(out, &words));
+    tgd_svg_panel(out, X, y, W, 44 + BAR_PITCH * (double)n, title, tgd_text_words(out, &words));
     tgd_text_drop(&words);
     tgd_type name_type = {12.5, TGD_BOLD, TGD_COLOUR_INK};
     for (int pass = 0; pass < 2; pass++) {
@@ -303,14 +303,14 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
             if (pass == 0) {
                 tgd_text fitted;
                 tgd_text_init(&fitted, NULL, NULL);
-                name_width = fmax(name_width, tgd_style_fit(&fitted, tgd_svg_words(out, &words), name_type.size,
+                name_width = fmax(name_width, tgd_style_fit(&fitted, tgd_text_words(out, &words), name_type.size,
                                                             name_type.font, 190));
                 tgd_text_drop(&fitted);
             } else {
                 double full = W - 32 - name_width - 12 - 90;
                 double length = fmax(2, full * (double)bars[i].bytes / (double)bars[0].bytes);
                 double bx = X + 16 + name_width + 12;
-                tgd_svg_label(out, X + 16, cy + 4, tgd_svg_words(out, &words), name_type, TGD_START, name_width + 1);
+                tgd_svg_label(out, X + 16, cy + 4, tgd_text_words(out, &words), name_type, TGD_START, name_width + 1);
                 tgd_svg_rect(out, bx, cy - 6, length, 12, 2, (tgd_pen){.fill = of_time ? TGD_COLOUR_TIME : TGD_COLOUR_NOTE_STROKE});
                 tgd_text amount;
                 tgd_text_init(&amount, NULL, NULL);
@@ -325,7 +325,7 @@ static void draw_bars(tgd_text *out, const tgd_units *units, const bar *bars, ui
                 } else {
                     tgd_text_size(&amount, bars[i].bytes);
                 }
-                tgd_svg_label(out, bx + length + 8, cy + 4, tgd_svg_words(out, &amount),
+                tgd_svg_label(out, bx + length + 8, cy + 4, tgd_text_words(out, &amount),
                               (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_START, 90);
                 tgd_text_drop(&amount);
             }

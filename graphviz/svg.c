@@ -147,23 +147,13 @@ static void type_attributes(tgd_text *out, tgd_type type)
     attribute(out, "font-size", type.size);
 }
 
-const char *tgd_svg_words(tgd_text *out, tgd_text *words)
-{
-    tgd_text_bytes(words, "", 1);
-    if (words->status != TGD_OK) {
-        out->status = out->status == TGD_OK ? words->status : out->status;
-        return "";
-    }
-    return words->bytes;
-}
-
 /* s fitted and escaped */
 static double fitted(tgd_text *out, const char *s, tgd_type type, double most)
 {
     tgd_text line;
     tgd_text_init(&line, NULL, NULL);
     double width = tgd_style_fit(&line, s, type.size, type.font, most);
-    tgd_text_xml(out, tgd_svg_words(out, &line));
+    tgd_text_xml(out, tgd_text_words(out, &line));
     tgd_text_drop(&line);
     return width;
 }
@@ -221,7 +211,7 @@ size_t tgd_svg_paragraph(tgd_text *out, double x, double y, double leading, cons
             tgd_text_init(&line, NULL, NULL);
             tgd_text_bytes(&line, s, end);
             tgd_text_str(&line, cut ? " …" : "");
-            tgd_svg_label(out, x, y + leading * (double)n, tgd_svg_words(out, &line), type, TGD_START,
+            tgd_svg_label(out, x, y + leading * (double)n, tgd_text_words(out, &line), type, TGD_START,
                           width + 2 * type.size);
             tgd_text_drop(&line);
         }

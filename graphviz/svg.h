@@ -51,10 +51,6 @@ void tgd_svg_mark(tgd_text *out, double x, double y, uint32_t number, tgd_severi
 /* The big sign of the banner. */
 void tgd_svg_icon(tgd_text *out, double x, double y, const tgd_severity *severity, double radius);
 
-/* What was written to `words`, as a string that lives until words is dropped; "" if that failed, and then out takes the
-   failure over. */
-const char *tgd_svg_words(tgd_text *out, tgd_text *words);
-
 /* A card with a title and a word beside it (NULL: none). */
 void tgd_svg_panel(tgd_text *out, double x, double y, double w, double h, const char *title, const char *subtitle);
 

@@ -101,7 +101,7 @@ static void draw_lane(tgd_text *out, const timeline *t, const lane *l, double y)
     } else {
         tgd_text_printf(&words, "device %d, stream %lx", l->device, (unsigned long)l->stream);
     }
-    tgd_svg_label(out, LEFT - 12, y + t->height / 2 + 4, tgd_svg_words(out, &words), (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_END,
+    tgd_svg_label(out, LEFT - 12, y + t->height / 2 + 4, tgd_text_words(out, &words), (tgd_type){12, TGD_SANS, TGD_COLOUR_INK2}, TGD_END,
                   LEFT - X - 28);
     tgd_text_drop(&words);
     tgd_svg_rect(out, LEFT, y, RIGHT - LEFT, t->height, 3, (tgd_pen){.fill = TGD_COLOUR_FRAME});
@@ -131,7 +131,7 @@ static void draw_lane(tgd_text *out, const timeline *t, const lane *l, double y)
                 tgd_text op;
                 tgd_text_init(&op, NULL, NULL);
                 tgd_text_bytes(&op, span->name, n);
-                tgd_svg_label(out, (x0 + x1) / 2, y + t->height / 2 + 4, tgd_svg_words(out, &op), type, TGD_MIDDLE, x1 - x0);
+                tgd_svg_label(out, (x0 + x1) / 2, y + t->height / 2 + 4, tgd_text_words(out, &op), type, TGD_MIDDLE, x1 - x0);
                 tgd_text_drop(&op);
             }
         }
@@ -173,7 +173,7 @@ static void draw_slowest(tgd_text *out, const timeline *t, double top, double ti
     if (span->first_use) {
         tgd_text_str(&words, ", first use of its kind");
     }
-    tgd_svg_label(out, RIGHT, title_y, tgd_svg_words(out, &words), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_TIME}, TGD_END,
+    tgd_svg_label(out, RIGHT, title_y, tgd_text_words(out, &words), (tgd_type){12.5, TGD_BOLD, TGD_COLOUR_TIME}, TGD_END,
                   700);
     tgd_text_drop(&words);
 }
@@ -191,7 +191,7 @@ static void draw_axis(tgd_text *out, const timeline *t, double y)
         tgd_text_init(&words, NULL, NULL);
         tgd_text_duration(&words, (uint64_t)ns);
         tgd_svg_line(out, x, y - 12, x, y - 8, (tgd_pen){.stroke = TGD_COLOUR_EDGE, .width = 1});
-        tgd_svg_label(out, x, y + 3, ns == 0 ? "0" : tgd_svg_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK2},
+        tgd_svg_label(out, x, y + 3, ns == 0 ? "0" : tgd_text_words(out, &words), (tgd_type){11.5, TGD_SANS, TGD_COLOUR_INK2},
                       TGD_MIDDLE, 80);
         tgd_text_drop(&words);
     }
@@ -217,7 +217,7 @@ void tgd_timeline_panel_draw(tgd_text *out, const tgd_units *units, double y)
     if (t.n_more > 0) {
         tgd_text_str(&words, ", some of them on threads or streams that are not drawn");
     }
-    tgd_svg_panel(out, X, y, W, TGD_TIMELINE_HEIGHT, "Timeline", tgd_svg_words(out, &words));
+    tgd_svg_panel(out, X, y, W, TGD_TIMELINE_HEIGHT, "Timeline", tgd_text_words(out, &words));
     tgd_text_drop(&words);
     t.pitch = fmin(MOST_HEIGHT + LANE_GAP, LANES_HEIGHT / (double)t.n_lanes);
     t.height = t.pitch - LANE_GAP;

@@ -144,10 +144,8 @@ static void title(trace *t, const tgd_span *span)
         tgd_source_phrase(&words, source);
         tgd_text_str(&words, ")");
     }
-    tgd_text_bytes(&words, "", 1);
     tgd_text_str(&t->text, ", \"name\": ");
-    tgd_text_json(&t->text, words.status == TGD_OK ? words.bytes : span->name);
-    t->text.status = t->text.status == TGD_OK ? words.status : t->text.status;
+    tgd_text_json(&t->text, tgd_text_words(&t->text, &words));
     tgd_text_drop(&words);
 }
 

@@ -39,8 +39,8 @@ static inline bool tgd_item_has_must(const tgd_units *units, const tgd_item *ite
  */
 tgd_status tgd_item_open(tgd_items *out, const tgd_units *units, const tgd_item *item, uint32_t most, tgd_error *err);
 
-/* Where gradients lose or gain much, or a number of boxes was asked for, a repeat says too little: cut it into several with fewer copies, in all at most
-   about `budget` items. */
+/* Where gradients lose or gain much, or a number of boxes was asked for, a repeat says too little: cut it into several
+   with fewer copies, in all at most about `budget` items. */
 tgd_status tgd_items_spread(tgd_items *items, const tgd_units *units, uint32_t budget, tgd_error *err);
 /* Every unit by itself. */
 tgd_status tgd_items_all(tgd_items *items, const tgd_units *units, tgd_error *err);

@@ -178,7 +178,8 @@ uint64_t tgd_graph_bytes(const tgd_graph *graph)
            graph->storage_capacity * sizeof *graph->storages + graph->leaf_capacity * sizeof *graph->leaves +
            graph->hooks_capacity * sizeof *graph->hooks + graph->type_capacity * sizeof *graph->types +
            graph->n_roots * sizeof *graph->roots + graph->packed_capacity * sizeof *graph->packed +
-           graph->mark_capacity * sizeof *graph->marks + graph->sum_capacity * sizeof *graph->sums + graph->string_capacity * sizeof *graph->strings +
+           graph->mark_capacity * sizeof *graph->marks + graph->sum_capacity * sizeof *graph->sums +
+           graph->string_capacity * sizeof *graph->strings +
            graph->shapes.capacity * sizeof *graph->shapes.at + graph->origin_capacity * sizeof *graph->origins +
            graph->shapes.number_capacity * sizeof *graph->shapes.numbers;
 }

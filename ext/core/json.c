@@ -216,12 +216,8 @@ static void sentence(tgd_text *text, bool *first, const char *name, const tgd_re
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     write(&words, report, i);
-    tgd_text_bytes(&words, "", 1);
-    if (words.status == TGD_OK) {
-        string(text, first, name, words.n > 1 ? words.bytes : NULL);
-    } else {
-        text->status = text->status == TGD_OK ? words.status : text->status;
-    }
+    const char *s = tgd_text_words(text, &words);
+    string(text, first, name, s[0] != '\0' ? s : NULL);
     tgd_text_drop(&words);
 }
 

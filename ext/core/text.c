@@ -47,6 +47,16 @@ void tgd_text_drop(tgd_text *text)
     text->n = text->capacity = 0;
 }
 
+const char *tgd_text_words(tgd_text *out, tgd_text *words)
+{
+    tgd_text_bytes(words, "", 1);
+    if (words->status != TGD_OK) {
+        out->status = out->status == TGD_OK ? words->status : out->status;
+        return "";
+    }
+    return words->bytes;
+}
+
 /* Room for n more bytes, or NULL and a sticky failure. */
 static char *room(tgd_text *text, size_t n)
 {

@@ -23,6 +23,9 @@ void tgd_text_init(tgd_text *text, tgd_sink sink, void *context);
 tgd_status tgd_text_finish(tgd_text *text, tgd_error *err);
 /* Frees without flushing. */
 void tgd_text_drop(tgd_text *text);
+/* What was written to `words`, as a string that lives until words is dropped; "" if that failed, and then out takes the
+   failure over. */
+const char *tgd_text_words(tgd_text *out, tgd_text *words);
 
 void tgd_text_bytes(tgd_text *text, const char *bytes, size_t n);
 void tgd_text_str(tgd_text *text, const char *s);

@@ -84,25 +84,25 @@ static void write_linked(tgd_text *out, const tgd_report *report, const char *s,
     tgd_text_bytes(out, s + done, n - done);
 }
 
-/* Length of " 1. error: modified-in-place" at the start of a finding's first line; 0 where the line is none. */
-static size_t heading(const char *s, size_t n, tgd_severity *severity)
+/* Is it a finding's first line, " 1. error: modified-in-place"? */
+static bool is_heading(const char *s, size_t n, tgd_severity *severity)
 {
     size_t i = 0;
     while (i < n && (s[i] == ' ' || (s[i] >= '0' && s[i] <= '9'))) {
         i++;
     }
     if (i == 0 || i + 2 > n || s[i] != '.' || s[i + 1] != ' ') {
-        return 0;
+        return false;
     }
     for (int k = TGD_ERROR; k <= TGD_NOTE; k++) {
         const char *slug = tgd_severity_slug((tgd_severity)k);
         size_t length = strlen(slug);
         if (i + 2 + length < n && memcmp(s + i + 2, slug, length) == 0 && s[i + 2 + length] == ':') {
             *severity = (tgd_severity)k;
-            return n;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 void tgd_text_colour(tgd_text *out, const tgd_report *report, const char *plain)
@@ -120,7 +120,7 @@ void tgd_text_colour(tgd_text *out, const tgd_report *report, const char *plain)
         hint = n > 0 && (hint || strncmp(plain, "    -> ", 7) == 0);
         if (head) {
             colour = verdict;
-        } else if (heading(plain, n, &severity) > 0) {
+        } else if (is_heading(plain, n, &severity)) {
             colour = colour_of(severity);
         } else if (hint) {
             colour = BOLD;

@@ -49,12 +49,10 @@ static void paragraph(tgd_text *out, const tgd_report *report, size_t finding, p
     tgd_text words;
     tgd_text_init(&words, NULL, NULL);
     write(&words, report, finding);
-    tgd_text_bytes(&words, "", 1);
-    if (words.status != TGD_OK) {
-        out->status = out->status == TGD_OK ? words.status : out->status;
-    } else if (words.n > 1) {
+    const char *s = tgd_text_words(out, &words);
+    if (s[0] != '\0') {
         tgd_text_printf(out, "%*s%s", INDENT, "", lead);
-        wrap(out, words.bytes, INDENT + strlen(lead), INDENT + strlen(lead));
+        wrap(out, s, INDENT + strlen(lead), INDENT + strlen(lead));
     }
     tgd_text_drop(&words);
 }
@@ -170,13 +168,8 @@ static void write_group(tgd_text *text, const tgd_report *report, const groups *
             tgd_text_count(&words, size - 1 - shown);
             tgd_text_str(&words, " more");
         }
-        tgd_text_bytes(&words, "", 1);
-        if (words.status == TGD_OK) {
-            tgd_text_printf(text, "%*s", INDENT, "");
-            wrap(text, words.bytes, INDENT, INDENT);
-        } else {
-            text->status = text->status == TGD_OK ? words.status : text->status;
-        }
+        tgd_text_printf(text, "%*s", INDENT, "");
+        wrap(text, tgd_text_words(text, &words), INDENT, INDENT);
         tgd_text_drop(&words);
     }
     paragraph(text, report, leader, tgd_hint_write, "-> ");

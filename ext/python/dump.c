@@ -252,7 +252,8 @@ PyObject *tgd_py_dump(PyObject *module, PyObject *args, PyObject *keywords)
     printer out = {0};
     tgd_py_arguments arguments = {0};
     PyObject *report = NULL;
-    int failed = tgd_py_view_read(state, &view, detail, focus, NULL) < 0 || read_targets(state, &to, path) < 0 || open_printer(&out, file, quiet) < 0 ||
+    int failed = tgd_py_view_read(state, &view, detail, focus, NULL) < 0 ||
+                 read_targets(state, &to, path) < 0 || open_printer(&out, file, quiet) < 0 ||
                  tgd_py_arguments_read(&arguments, root, params, inputs, create_graph) < 0 ||
                  (tgd_py_recording() && tgd_py_arguments_look_around(&arguments) < 0);
     if (!failed) {
